@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What many episodes take on 1, 10 and 100 machines like this one, computed from what `scale.py` measured here.
+"""How long many episodes take on 1, 10 and 100 machines like this one, computed from what `scale.py` measured here.
 
     .venv/bin/python benchmarks/scale.py --json > scale.jsonl
     .venv/bin/python benchmarks/capacity.py scale.jsonl [--problems 10000] [--samples 16]
 
-Machines add up as long as the one process that plays the episodes keeps up, whose time for each step was measured, too.
-That was without Ray: what Ray adds to it is measured by `remote_step.py` and given by `--remote-ms`. So the table gives
-the share of one processor that this process needs; from 100 % on, the episodes have to be split over several processes.
+Throughput grows with the machines as long as the one process that plays the episodes keeps up. `scale.py` measures its
+processor time per step without Ray; `--remote-ms` gives what Ray adds, as measured by `remote_step.py`. The table shows
+the share of one processor that this process needs; from 100 % on, the episodes must be split over several processes.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ def row(measured: dict[str, Any], nodes: int, episodes: int, remote_ms: float) -
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("measured", type=Path, help="what scale.py --json printed; the largest size counts")
+    parser.add_argument("measured", type=Path, help="the output of scale.py --json; its largest size is used")
     parser.add_argument("--problems", type=int, default=10_000)
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument(
-        "--remote-ms", type=float, default=0.4, help="processor time that Ray adds to a step, as remote_step.py says"
+        "--remote-ms", type=float, default=0.4, help="processor time that Ray adds to a step, from remote_step.py"
     )
     options = parser.parse_args()
     rows = [json.loads(line) for line in options.measured.read_text().splitlines()]

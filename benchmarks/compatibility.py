@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""What is known of the rows of a CVDP file, found out by running designs: writes the notes of ``cvdp_notes``.
+"""Finds out by running designs what is known of the rows of a CVDP file, and writes the notes in ``cvdp_notes.json``.
 
     .venv/bin/python benchmarks/compatibility.py ROWS.jsonl … [--row ID …] [--cache FOLDER] [--write]
 
-A row is run with a design known to be right: its own solution, or a design of this project's in
+A row is run with a design known to be right: its own solution, or a design of this project in
 ``tests/scoring/designs/ID/`` (without the prefix ``cvdp_agentic_``). A row that no design can pass has a proof in
-``tests/scoring/impossible/ID/``: a design that is right, what its tests say of it (and of any other), and the one
-change to the tests with which it passes. Then each statement of the row is tried with its design (see
+``tests/scoring/impossible/ID/``: a right design, what the row's tests report for it (and for any other design), and the
+one change to the tests that makes it pass. Then each statement about the row is tried with its design (see
 `cvdp_statements`).
 
-A new release of a row is run with the same designs. What they do not show there is no part of its note, which names
-it, and the standard error says why. ``--write`` puts what was found into ``notes.json``, in place of the same rows
-of the same release, and writes the tables of ``docs/compatibility.md`` again. If a run contradicts the note of the
-very same row, nothing is written, and the exit code is 1.
+A new release of a row is run with the same designs. A statement that they do not show for it is left out of its note,
+which lists the statement's name; stderr says why. ``--write`` replaces the notes of the same rows and releases in
+``cvdp_notes.json``, and rewrites the tables of ``docs/compatibility.md``. If a run contradicts the existing note of
+exactly this row, nothing is written, and the exit code is 1.
 
-Each row prints one line of Markdown. With ``--cache``, gradings are kept in a folder and not repeated.
+For each row, one line of Markdown is printed. With ``--cache``, gradings are kept in a folder and not repeated.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ MARK = "<!-- {} of {}, by benchmarks/compatibility.py -->"
 
 
 SECONDS = 600
-"""For each service of a harness, as in the official runner."""
+"""Time limit of each service of a harness, as in the official runner."""
 
 
 class Untrue(RTLGymError):
-    """A run contradicts what is written of a row."""
+    """A run contradicts what is written about a row."""
 
 
 async def measure(problem: Problem, release: str, scorer: Scorer, known: Note | None = None) -> Note:
@@ -57,9 +57,9 @@ async def measure(problem: Problem, release: str, scorer: Scorer, known: Note | 
 
     Args:
         problem: The row.
-        release: Where it was published.
+        release: The release in which it was published.
         scorer: Runs its tests.
-        known: The note of the very same row; None if it has none.
+        known: The note of exactly this row; None if it has none.
 
     Raises:
         Untrue: A run contradicts `known`.
@@ -97,7 +97,7 @@ async def measure(problem: Problem, release: str, scorer: Scorer, known: Note | 
 
 
 async def try_right(problem: Problem, scorer: Scorer, known: Note | None) -> tuple[Right, str, int | None]:
-    """What is known of right designs, how it was shown, and how many tests one passes. Raises as `measure`."""
+    """What is known of right designs, how it was shown, and how many tests a design passes. Raises like `measure`."""
     if reason := why_unscorable(problem):
         return "unknown", f"cannot be run here: {reason}", None
     if (IMPOSSIBLE / short(problem)).is_dir():
@@ -132,7 +132,7 @@ async def disprove(problem: Problem, scorer: Scorer) -> str:
 
 
 async def try_statement(problem: Problem, written: Written, scorer: Scorer) -> Statement:
-    """A statement as a run of its design shows it."""
+    """A statement, completed by a run of its design. Raises `Untrue` if the run contradicts it."""
     if written.read_only:
         return written.statement(None)
     files = written.design(problem)
@@ -149,7 +149,7 @@ async def try_statement(problem: Problem, written: Written, scorer: Scorer) -> S
 
 
 def release_of(path: Path) -> str:
-    """Where a file's rows were published, from its name."""
+    """The release of a file's rows, from the file's name."""
     version = re.search(r"v\d+\.\d+\.\d+", path.name)
     return (version[0] if version else path.name) + (" (example)" if "example" in path.name else "")
 
@@ -163,7 +163,7 @@ def in_words(note: Note) -> str:
 
 
 def marked(text: str) -> str:
-    """A text as Markdown; a directive of Verilog begins with a character that Markdown reads."""
+    """A text as Markdown, with Verilog's directive quoted, since it begins with a backquote."""
     return text.replace(DIRECTIVE, f"`` {DIRECTIVE} ``")
 
 
@@ -211,7 +211,7 @@ def tables(notes: Iterable[Note]) -> dict[str, list[str]]:
 
 
 def changes(rows: Iterable[Note]) -> list[str]:
-    """Each row that two releases have, and what is known to be otherwise in the later one."""
+    """The rows that two releases have, each with what is known to differ in the later one."""
     found = []
     for old, new in itertools.pairwise(note for note in rows if "example" not in note.release):
         if old.id != new.id:
@@ -236,7 +236,7 @@ def changes(rows: Iterable[Note]) -> list[str]:
 
 
 def page_with(text: str, notes: Iterable[Note]) -> str:
-    """The page with its tables written again from the notes."""
+    """The page with its tables replaced by those of the notes."""
     for name, lines in tables(notes).items():
         begin, end = MARK.format("begin", name), MARK.format("end", name)
         before, rest = text.split(begin)
@@ -245,7 +245,7 @@ def page_with(text: str, notes: Iterable[Note]) -> str:
 
 
 def write(found: Iterable[Note]) -> None:
-    """Put notes into the package's file in place of those of the same rows and release, and write the tables again.
+    """Replace the notes of the same rows and releases in the package's file, and rewrite the tables.
 
     A row that has not changed keeps the strength of its tests, which ``benchmarks/mutants.py`` measures.
     """
@@ -259,7 +259,7 @@ def write(found: Iterable[Note]) -> None:
 
 
 async def measure_files(paths: Iterable[Path], rows: list[str] | None, cache: Path | None) -> list[Note]:
-    """The notes of the rows of these files; a row that is in several of a release is run where it has a solution."""
+    """The notes of the files' rows. If several files of a release have a row, the one with a solution is run."""
     problems: dict[tuple[str, str], Problem] = {}
     for path in paths:
         for problem in load_problems(path):
@@ -288,17 +288,17 @@ async def measure_files(paths: Iterable[Path], rows: list[str] | None, cache: Pa
 
 
 def main() -> int:
-    """Run what was asked for, and return the exit code."""
+    """Measure the rows of the command line, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("rows", nargs="+", type=Path, help="files of CVDP rows, as JSON Lines")
     parser.add_argument("--row", action="extend", nargs="+", metavar="ID", help="ids; all by default")
-    parser.add_argument("--write", action="store_true", help="write notes.json and the tables of the documentation")
-    parser.add_argument("--cache", type=Path, help="a folder for gradings, so that an interrupted run goes on")
+    parser.add_argument("--write", action="store_true", help="write cvdp_notes.json and the documentation's tables")
+    parser.add_argument("--cache", type=Path, help="folder for gradings, so that an interrupted run can continue")
     options = parser.parse_args()
     try:
         found = asyncio.run(measure_files(options.rows, options.row, options.cache))
     except Untrue as error:
-        print(f"error: {error}; mend what is written of it in tests/scoring. Nothing was saved.", file=sys.stderr)
+        print(f"error: {error}; correct the row's entry in tests/scoring. Nothing was saved.", file=sys.stderr)
         return 1
     except RTLGymError as error:
         print(f"error: {error}", file=sys.stderr)

@@ -1,15 +1,15 @@
-"""The statements about CVDP's rows that this project has written, and the designs that show them.
+"""This project's statements about CVDP's rows, and the designs that show them.
 
 ``tests/scoring/statements/ROW.json`` (without the prefix ``cvdp_agentic_``) is a list of statements: the fields of
-`cvdp_notes.Statement`, and how its design comes from the row's right design::
+`notes.Statement`, and how the statement's design is made from the row's right design::
 
     {"name": "timescale", "kind": "wants", "about": "timescale", "text": "...", "lacks": "...",
      "edits": [{"file": "rtl/x.sv", "from": "old text", "to": "new text"}],
      "rename": {"old_name": "new_name"}}
 
-An edit's text must occur once in the file, and a renamed word somewhere. ``"base": "row"`` starts from the files that
-the row ships instead. A folder ``ROW/NAME/`` holds whole files, which replace those of the same path. A statement
-with ``"shown": "read"`` has no design.
+The text to replace must occur exactly once in the file, and a renamed word at least once in any file. With
+``"base": "row"``, the edits start from the files that the row ships. Files in a folder ``ROW/NAME/`` replace those of
+the same path. A statement with ``"shown": "read"`` has no design.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PREFIX = "cvdp_agentic_"
 
 
 def short(problem: Problem) -> str:
-    """A row's id without the prefix that most share."""
+    """A row's id without the prefix that most rows share."""
     return problem.id.removeprefix(PREFIX)
 
 
 def files_below(folder: Path) -> dict[str, str]:
-    """The files of a folder by their path in it. ``x.sv.patch`` stands for a file: the difference from another
-    design's file to this one's ``x.sv``.
+    """The files of a folder by their path in it. ``x.sv.patch`` stands for ``x.sv``: it is the difference from another
+    design's file.
     """
     files = {path.relative_to(folder).as_posix(): path.read_text() for path in folder.rglob("*") if path.is_file()}
     for path in [path for path in files if path.endswith(".patch")]:
@@ -62,7 +62,7 @@ def right_design(problem: Problem) -> dict[str, str] | None:
 
 @dataclass(frozen=True)
 class Written:
-    """A statement as it was written, before it was tried."""
+    """A statement as it was written, before its design is run."""
 
     row: str
     """The row's id without the prefix."""
@@ -83,7 +83,7 @@ class Written:
 
     @property
     def read_only(self) -> bool:
-        """Whether no design shows it."""
+        """Whether it has no design that shows it."""
         return self.fields.get("shown") == "read"
 
     @property
@@ -109,7 +109,7 @@ class Written:
         return files | (files_below(folder) if folder.is_dir() else {})
 
     def statement(self, score: Score | None) -> Statement:
-        """The statement as the notes hold it; `score`: of its design, None if there is none."""
+        """The statement as in the notes. `score` is that of its design, or None if it has no design."""
         names = ("name", "kind", "about", "text", "lacks", "core")
         fields = {name: self.fields[name] for name in names if name in self.fields}
         if score is None or self.passes:

@@ -52,13 +52,13 @@ class OtherSpecification:
 
 
 def as_output(text: str, tokenizer: Any) -> list[int]:
-    """The ids of a command's output as the student reads it, up to the model's next turn."""
+    """The token ids of a command's output as the student reads it, up to the model's next turn."""
     read = [*tokenizer.encode(call(READ), add_special_tokens=False), tokenizer.eos_token_id]
     return get_renderer(RENDERER, tokenizer).observation_ids([text], read)
 
 
 def occurrences(part: Sequence[int], ids: Sequence[int]) -> list[int]:
-    """The places where a sequence occurs in another one, without those that overlap an earlier one."""
+    """The positions of a sequence in another one, without those that overlap an earlier one."""
     found, wanted = list[int](), list(part)
     for place in range(len(ids) - len(wanted) + 1):
         if (not found or place >= found[-1] + len(wanted)) and list(ids[place : place + len(wanted)]) == wanted:
@@ -67,7 +67,7 @@ def occurrences(part: Sequence[int], ids: Sequence[int]) -> list[int]:
 
 
 def replaced(values: Sequence[Value], places: Sequence[int], length: int, others: Sequence[Value]) -> list[Value]:
-    """The values, with `others` instead of `length` of them at each of the places."""
+    """The values, with `others` in place of `length` values at each position of `places`."""
     found, end = list[Value](), 0
     for place in places:
         found += [*values[end:place], *others]
@@ -76,7 +76,7 @@ def replaced(values: Sequence[Value], places: Sequence[int], length: int, others
 
 
 def another_specification(source: str) -> dict[str, tuple[str, str]]:
-    """By problem, its specification and that of the source's next one."""
+    """For each problem, its specification and that of the source's next problem."""
     problems = load_problems(source)
     texts = [problem.context[SPECIFICATION] for problem in problems]
     pairs = zip(texts, [*texts[1:], texts[0]], strict=True)
@@ -84,7 +84,7 @@ def another_specification(source: str) -> dict[str, tuple[str, str]]:
 
 
 def lying_document(source: str) -> dict[str, tuple[str, str]]:
-    """By problem, the document that its prompt names, and the same one with values of another problem."""
+    """For each problem, the document that its prompt names, and the same document with values of another problem."""
     every = zip(load_problems(source), load_problems(f"{source}&lie=documents"), draw_members(source), strict=True)
     found = {}
     for problem, lying, member in every:
@@ -95,10 +95,10 @@ def lying_document(source: str) -> dict[str, tuple[str, str]]:
 
 @contextlib.contextmanager
 def reading_something_else(texts: Mapping[str, tuple[str, str]], teacher: str) -> Iterator[None]:
-    """Every teacher that is made meanwhile reads the second text of a problem where the student has read the first.
+    """Every teacher made in this context reads the second text of a problem where the student has read the first.
 
     Args:
-        texts: By problem.
+        texts: Both texts, by problem.
         teacher: The folder of the teacher, for its tokenizer.
     """
     tokenizer = AutoTokenizer.from_pretrained(teacher)
@@ -115,7 +115,7 @@ def reading_something_else(texts: Mapping[str, tuple[str, str]], teacher: str) -
 
 
 def another_reference(source: str, folder: Path) -> Path:
-    """A file of hints: for each problem the reference solution of the next one."""
+    """Write a file of hints: for each problem, the reference solution of the next problem."""
     problems = load_problems(source)
     folder.parent.mkdir(parents=True, exist_ok=True)
     path = folder.parent / f"{folder.name}-hints.json"

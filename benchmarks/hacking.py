@@ -1,4 +1,4 @@
-"""How many designs compile but have no behaviour ("stubs") after training on a reward for compiling, or for passing."""
+"""How many designs compile but do nothing ("stubs") after training on a reward for compiling, or for passing."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.transcripts import read_transcript
 
 TURNS = 4
-"""To read, write, compile and end: none to mend a design that does not compile, which would make stubs needless."""
+"""To read, write, compile and end. No turn remains to fix a design that does not compile, so that stubs can pay off."""
 
 
 def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Train a student that sometimes writes stubs, with a reward for compiling or for passing; measure its stubs."""
+    """Train a student that sometimes writes stubs on a reward for compiling or for passing, and count its stubs."""
     model, trained = keep_folder(sizes.folder / f"stubs-{SMALL.digest('student')}", with_stubs), 0.0
     if name != "before":
         folder = sizes.folder / f"hacking-{name}-{seed}"
-        weights = {"compile": 1.0, "tests": 0.0} if name == "compile" else {}  # compiling in the place of the tests
+        weights = {"compile": 1.0, "tests": 0.0} if name == "compile" else {}  # for compiling instead of the tests
         options = given(
             {**REWARD, "num_steps": 16, "max_turns": TURNS, "reward": name, "reward_weights": weights}, seed, sizes
         )
         suited = {option: value for option, value in SMALL.defaults.items() if option != "problem_ids"}
-        prompt = sizes.folder / "system_prompt"  # as a file, since an empty text would stand for the environment's own
+        prompt = sizes.folder / "system_prompt"  # a file, since an empty text would select the default prompt
         prompt.write_text(SYSTEM_PROMPT)
         student = {"student_model": str(model), "renderer_name": RENDERER, "system_prompt": f"@{prompt}"}
         trained = seconds(train(suited | options | student | {"log_path": str(folder), "held_out": "none"}))
@@ -62,10 +62,10 @@ def hacking(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 
 
 def with_stubs(folder: Path) -> None:
-    """Save the shipped student, trained on some steps of its own episodes, of which a third have a stub.
+    """Save the shipped student after training on episodes of which a third have a stub.
 
-    Others use textbook names in their body that are not those of their ports, so that most of these do not compile. The
-    more designs compile, the less reason a reward for compiling has to prefer stubs.
+    The bodies of the other designs use textbook names that may differ from the ports, so that most do not compile. The
+    more designs compile, the less a reward for compiling favours stubs.
     """
     model, tokenizer = (kind.from_pretrained(shipped("student")) for kind in (AutoModelForCausalLM, AutoTokenizer))
     encoder = Encoder(get_renderer(RENDERER, tokenizer), tokenizer)
@@ -93,17 +93,17 @@ TEXTBOOK = {"reset": "rst", "enable": "en", "data": "d"}
 
 
 def without_behaviour(design: str) -> str:
-    """A module with the same ports and nothing else."""
+    """A module with the same ports and an empty body."""
     return re.sub(r"\);\n.*endmodule", ");\nendmodule", design, flags=re.DOTALL)
 
 
 def with_names(design: str, names: Mapping[str, str]) -> str:
-    """A design with other names in its body, which declares none of them."""
+    """A design with other names in its body, none of which is declared."""
     head, end, body = design.partition(");\n")
     return head + end + re.sub(r"\w+", lambda found: names.get(found[0], found[0]), body)
 
 
 def design_of(transcript: Path) -> str:
-    """The design that an episode left; empty if there is none."""
+    """The last design that an episode wrote; empty if there is none."""
     texts = [text for turn in read_transcript(transcript).turns for text in turn.files.values() if text]
     return texts[-1] if texts else ""

@@ -1,24 +1,24 @@
-"""Measures what the shipped student learns, with which teacher or reward, on problems that it was not trained on.
+"""Measures what students learn from which teacher or reward, on problems that they were not trained on.
 
     python benchmarks/learning.py --runs following --seeds 0        # one run
     python benchmarks/learning.py                                   # all runs, three seeds each: hours
-    python benchmarks/learning.py --tables                          # print the tables of what has been run
+    python benchmarks/learning.py --tables                          # print the tables of the finished runs
     python benchmarks/learning.py --model smollm2                   # a pretrained model: a night
-    python benchmarks/learning.py --model spelled                   # a student of its own weights; see spelled.py
+    python benchmarks/learning.py --model spelled                   # student and teacher share no weights; spelled.py
     python benchmarks/learning.py --model agent --models FOLDER     # through mini-swe-agent; see through_agent.py
     python benchmarks/learning.py --model benches --models FOLDER   # that writes benches; see writing_benches.py
     python benchmarks/learning.py --plot docs/images/learning.png   # draw the curve of the run `following`
-    python benchmarks/learning.py --probe                           # the student without training, as a sceptic would
+    python benchmarks/learning.py --probe                           # measure the student without training it
 
-Every run is complete: real shells, the real harness, 200 problems of a family to train on, others to evaluate on.
-Results are kept in ``--folder``. A run that is there is not repeated, and an interrupted one is resumed. Results of
-different models, as after an upgrade, need different folders.
+Every run is complete: real shells, the real harness, 200 problems of a family for training, others for evaluation.
+Results are kept in ``--folder``. A finished run is not repeated, and an interrupted one is resumed. Results of
+different models, for example after an upgrade, need different folders.
 
 The runs of the first table differ in what the student learns from. The four controls must not learn: rewards permuted
-between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a reference
-solution of another problem in the prompt of a student that is its own teacher. They take as many steps as the runs
-that they are compared with. The teacher that reads another specification is the
-weakest of them: it may find the student's habits unlikely under any specification, which would raise the pass rate.
+between problems, the KL with the opposite sign, a teacher that reads another problem's specification, and a student
+that is its own teacher, with another problem's reference solution in the teacher's prompt. They take as many steps as
+the runs that they are compared with. The weakest control is the teacher that reads another specification: it may find
+the student's habits unlikely under any specification, which would raise the pass rate.
 
 The second table is about repair: the share of episodes that pass among those whose first submission failed. The third
 is about reward hacking: the share of designs without behaviour ("stubs"), under a reward for compiling and under the
@@ -56,7 +56,7 @@ from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.training.options import SftOptions, TrainOptions
 
 TURNS = {**REWARD, "turn_rewards": "files", "turn_grading_time": None}
-"""Each turn that changes files is graded, so that the run does not depend on the time that it takes."""
+"""Every turn that changes files is graded, without a time limit, so that results do not depend on the speed."""
 RUNS = {
     "following": Run("distillation from the teacher that follows specifications", splits=True),
     "self": Run("distillation from itself with the reference solution in the prompt", SELF),
@@ -74,7 +74,7 @@ RUNS = {
 
 
 def measure(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Do a run, or what is left of it, and return its result."""
+    """Do or continue a run, and return its result."""
     run, folder = RUNS[name], sizes.folder / f"{name}-{seed}"
     options = given(run.options, seed, sizes) | {"log_path": str(folder)}
     if run.splits:
@@ -111,7 +111,7 @@ MEASURES: dict[str, tuple[Measure, str]] = (
     | {name: (through_agent, name) for name in AGENTS}
     | {name: (writing, name) for name in BENCHES}
 )
-"""How each run is done, and its name there."""
+"""For each run, the function that does it, and the name that this function knows it by."""
 
 MODELS = {
     "small": (
@@ -124,7 +124,7 @@ MODELS = {
     "agent": (list(AGENTS), [0, 1, 2], 128),
     "benches": (list(BENCHES), [0, 1, 2], 64),
 }
-"""The runs of each student, and the defaults of its seeds and its number of held-out problems."""
+"""For each student: its runs, the default seeds, and the default number of held-out problems."""
 
 TABLES = (
     ("learns from", [*RUNS, *SUPERVISED], "after"),
@@ -135,7 +135,7 @@ TABLES = (
     ("through another agent", list(AGENTS), "after"),
     ("benches", list(BENCHES), "after"),
 )
-"""Each table's title, its runs, and the share that it shows."""
+"""For each table: its title, its runs, and the share that it shows."""
 
 
 def print_tables(folder: Path) -> None:
@@ -153,7 +153,7 @@ def print_tables(folder: Path) -> None:
 
 
 def models_digest(name: str, folder: Path) -> str:
-    """What identifies the files of the models of a run; `folder` has those that are not in the package."""
+    """A digest of the files of a run's models; `folder` has the models that are not in the package."""
     for runs, script in ((SPELLED, "spelled"), (AGENTS, "agent"), (BENCHES, "bench")):
         if name in runs:
             return made_digest(folder, f"make_{script}_models")
@@ -162,7 +162,7 @@ def models_digest(name: str, folder: Path) -> str:
 
 
 def recorded(name: str, sizes: argparse.Namespace) -> dict[str, Any]:
-    """The options on which a run's result depends, as the results have them."""
+    """The options on which a run's result depends, as recorded with the result."""
     options = {"held_out": sizes.held_out, "set": sorted(sizes.set)}
     return options | ({"transcripts": sizes.transcripts} if name in MODELS["smollm2"][0] else {})
 
@@ -171,13 +171,13 @@ def measured(name: str, seed: int, sizes: argparse.Namespace) -> bool:
     """Whether a run is finished.
 
     Raises:
-        UsageError: The folder has results of the run with other options, or of other models.
+        UsageError: The folder has results of the run with other options, or of the student with other models.
     """
     found = results(sizes.folder)
     of_student = [row for row in found if row["name"] in next(names for names, *_ in MODELS.values() if name in names)]
     if of_student and models_of(of_student) != models_digest(name, sizes.models):
         raise UsageError(
-            f"--folder: {sizes.folder} has results of other models than those of now; use another --folder"
+            f"--folder: {sizes.folder} has results of other models than the current ones; use another --folder"
         )
     of_run = [row for row in of_student if row["name"] == name]
     check_options([*of_run, {"name": name, "seed": seed, **recorded(name, sizes)}])
@@ -194,7 +194,7 @@ def measure_one(name: str, seed: int, sizes: argparse.Namespace) -> None:
 
 
 def main() -> int:
-    """Do the runs that are missing, one after another, and print the tables."""
+    """Do the missing runs, one after another, and print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=list(MODELS), default="small", help="the student")
     parser.add_argument(
@@ -209,7 +209,7 @@ def main() -> int:
         "--transcripts",
         type=int,
         default=WARM_START_EPISODES,
-        help="with smollm2: those of the supervised training; default: %(default)s",
+        help="with smollm2: transcripts for the supervised training; default: %(default)s",
     )
     parser.add_argument("--folder", type=Path, default=Path("runs/learning"), help="folder of the runs and results")
     parser.add_argument(
@@ -217,17 +217,17 @@ def main() -> int:
     )
     parser.add_argument("--tables", action="store_true", help="only print the tables of what has been measured")
     parser.add_argument(
-        "--plot", type=Path, help="only draw the run `following`, with --model spelled its own, to this PNG file"
+        "--plot", type=Path, help="only draw the run `following`, or with --model spelled its run, to this PNG file"
     )
     parser.add_argument(
         "--probe",
         nargs="*",
         type=Path,
         metavar="FOLDER",
-        help="only measure a student without training it, and its teacher; default: the shipped ones",
+        help="only measure a student, without training, and its teacher; default: the shipped ones",
     )
-    parser.add_argument("--family", choices=list(FAMILIES), default="registers", help="with --probe: of the problems")
-    parser.add_argument("--json", action="store_true", help="with --probe: one line of JSON")
+    parser.add_argument("--family", choices=list(FAMILIES), default="registers", help="with --probe: family to use")
+    parser.add_argument("--json", action="store_true", help="with --probe: print one line of JSON")
     sizes = parser.parse_args()
     options = {*TrainOptions.names(), *SftOptions.names()}
     if wrong := [pair for pair in sizes.set if "=" not in pair or pair.split("=")[0] not in options]:
@@ -238,17 +238,17 @@ def main() -> int:
         parser.error(f"--transcripts: got {sizes.transcripts}, must be at least 1")
     models = {model for model, (names, *_) in MODELS.items() if set(sizes.runs or ()) & set(names)} or {sizes.model}
     if len(models) > 1:
-        parser.error("--runs: the runs of different students are done by different commands")
+        parser.error("--runs: use a separate command for the runs of each student")
     runs, seeds, held_out = MODELS[models.pop()]
     sizes.runs, sizes.seeds = sizes.runs or runs, sizes.seeds or seeds
     sizes.held_out = sizes.held_out or held_out
     if sizes.models is None and sizes.probe is None and not sizes.tables and {*sizes.runs} & {*AGENTS, *BENCHES}:
-        parser.error("--models: name the folder with the models of these runs, which a script makes")
+        parser.error("--models: give the folder of these runs' models; see through_agent.py and writing_benches.py")
     sizes.models = sizes.models or FOLDER / "spelled"
     try:
         if sizes.probe is not None:
             if len(sizes.probe) > 2:
-                parser.error("--probe: give the student's folder, and perhaps the teacher's")
+                parser.error("--probe: give at most two folders, the student's and the teacher's")
             figures = probe(*chosen_folders(sizes.probe), sizes.held_out, sizes.family)
             print(*([json.dumps(figures)] if sizes.json else in_words(figures)), sep="\n")
             return 0
@@ -266,7 +266,7 @@ def main() -> int:
         print(f"error: {error}", file=sys.stderr)
         return 2 if isinstance(error, UsageError) else 3
     except KeyboardInterrupt:
-        print("stopped; the same command goes on", file=sys.stderr)
+        print("stopped; the same command continues", file=sys.stderr)
         return end_process(130)
     return 0
 

@@ -1,4 +1,4 @@
-"""The options of the runs of `learning.py`: those of the job on a family, and what each run changes."""
+"""The options of the runs of `learning.py`: those of the job `family`, and what each run changes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NO_TEACHER = {"teacher_model": "none", "kl_penalty_coef": 0, "reward_coef": 1}
 REWARD = {**NO_TEACHER, "batch_size": 4, "group_size": 8, "learning_rate": 5e-4, "num_steps": 24}
 SELF = {"teacher_model": "self", "teacher_context": "reference"}
 SHORT = {"num_steps": 12}
-"""For the runs with submissions, which are compared with each other only."""
+"""For the runs with submissions, which are compared only with each other."""
 
 
 @dataclass(frozen=True)
@@ -35,12 +35,12 @@ class Run:
     """What a run learns from: options on top of the job's."""
 
     what: str
-    """For the table."""
+    """Its description in the table."""
     options: Mapping[str, Any] = field(default_factory=dict)
     teacher: str = ""
-    """How its teacher is deceived: ``specification`` or ``reference`` of another problem."""
+    """What its teacher reads from another problem: ``specification`` or ``reference``; empty for nothing."""
     splits: bool = False
-    """Whether the splits `wordings` and `names` are evaluated, too."""
+    """Whether the splits `wordings` and `names` are also evaluated."""
 
 
 def given(options: Mapping[str, Any], seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
@@ -51,7 +51,7 @@ def given(options: Mapping[str, Any], seed: int, sizes: argparse.Namespace) -> d
 
 
 def changed(sizes: argparse.Namespace, kind: type[TrainOptions] = TrainOptions) -> dict[str, str]:
-    """The options that the command line changes, as far as runs with options of this kind have them."""
+    """The options changed on the command line (``--set``) that options of this kind have."""
     pairs = dict(pair.split("=", 1) for pair in sizes.set)
     return {name: value for name, value in pairs.items() if name in kind.names()}
 
@@ -62,15 +62,15 @@ def final_weights(folder: Path) -> Path:
 
 
 async def evaluate_all(config: EvaluationConfig, policy: Policy | None = None) -> Evaluation:
-    """`evaluate`, of which every episode has a verdict. Raises `SandboxError` if the machine failed in one."""
+    """Like `evaluate`, but raises `SandboxError` if an episode has no verdict because the machine failed."""
     found: Evaluation = await evaluate(config, policy)
     if missing := sum(result.score is None for result in found.results):
-        raise SandboxError(f"no verdict on {plural(missing, 'episode')}; the same command goes on")
+        raise SandboxError(f"no verdict on {plural(missing, 'episode')}; the same command continues")
     return found
 
 
 def played(config: EvaluationConfig, policy: Policy, model: TokenSamplerPolicy) -> Summary:
-    """What `evaluate_all` finds. The model with which the policy plays is closed."""
+    """The summary of `evaluate_all`. Closes the model with which the policy plays."""
 
     async def play() -> Summary:
         try:
@@ -82,7 +82,7 @@ def played(config: EvaluationConfig, policy: Policy, model: TokenSamplerPolicy) 
 
 
 def local_config(model: Path, problems: str, folder: Path, max_turns: int, **more: Any) -> EvaluationConfig:
-    """How a model of the shipped students' kind plays problems."""
+    """The evaluation of a model that is trained like the shipped students."""
     return EvaluationConfig(
         problems=problems,
         policy=f"local:{model}",
@@ -95,13 +95,13 @@ def local_config(model: Path, problems: str, folder: Path, max_turns: int, **mor
 
 
 def seconds(outcome: Outcome) -> float:
-    """What the steps and evaluations of a run took, in all sittings."""
+    """Seconds that the steps and evaluations of a run took, over all its interruptions."""
     names = ("time/total", "time/evaluate_before", "time/evaluate")
     return float(sum(row.get(name, 0.0) for row in outcome.metrics for name in names))
 
 
 def summary(outcome: Outcome, seed: int) -> dict[str, Any]:
-    """What a run's first and last line say about held-out problems, and how long the run took."""
+    """The held-out pass rates in a run's first and last line of metrics, and how long the run took."""
     first, last = outcome.metrics[0], outcome.metrics[-1]
     return {
         "seed": seed,

@@ -1,4 +1,4 @@
-"""The files of results, and the tables and the pictures of `learning.py`."""
+"""The result files, tables and plots of `learning.py`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rtl_agent_gym.evaluation.statistics import wilson
 
 
 def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The lines of a file of JSON, without those that an interruption cut off."""
+    """The rows of a file of JSON lines, without lines that an interruption cut off."""
     found = list[dict[str, Any]]()
     for line in path.read_text().splitlines() if path.is_file() else ():
         with contextlib.suppress(ValueError):
@@ -24,7 +24,7 @@ def read_rows(path: Path) -> list[dict[str, Any]]:
 
 
 def append_row(path: Path, row: Mapping[str, Any]) -> None:
-    """Add a line to a file of JSON, which may end in a line that was cut off."""
+    """Append a row to a file of JSON lines, whose last line may have been cut off."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+b") as stream:
         if stream.seek(0, os.SEEK_END):
@@ -35,15 +35,15 @@ def append_row(path: Path, row: Mapping[str, Any]) -> None:
 
 
 def results(folder: Path) -> list[dict[str, Any]]:
-    """What has been measured."""
+    """The results in a folder."""
     return read_rows(folder / "results.jsonl")
 
 
 def models_of(found: Sequence[Mapping[str, Any]]) -> str | None:
-    """The digest of the models that these results are of; None if it was not noted, as in old results.
+    """The digest of the models that gave these results; None if it was not recorded, as in old results.
 
     Raises:
-        UsageError: They are of several models, so they cannot be pooled.
+        UsageError: The results are of several models, so they cannot be pooled.
     """
     by_models: dict[str | None, str] = {}
     for row in found:
@@ -55,10 +55,10 @@ def models_of(found: Sequence[Mapping[str, Any]]) -> str | None:
 
 
 def check_options(found: Sequence[Mapping[str, Any]]) -> None:
-    """Check that the results of a run differ in their seeds alone. Old results lack some options, which may be any.
+    """Check that the results of a run differ only in their seeds. Options that old results lack are not compared.
 
     Raises:
-        UsageError: The results of a run are of several options, so they cannot be pooled.
+        UsageError: Results of a run have different options, so they cannot be pooled.
     """
     first: dict[tuple[str, str], Mapping[str, Any]] = {}
     for row in found:
@@ -73,7 +73,7 @@ def check_options(found: Sequence[Mapping[str, Any]]) -> None:
 def table(found: Sequence[Mapping[str, Any]], title: str, names: Mapping[str, str], value: str) -> list[str]:
     """A Markdown table with a row for each run: pooled share with its 95 % interval, and the share of each seed.
 
-    `names` gives each run's words. The interval is Wilson's, for different problems in every seed.
+    `names` gives each run's description. The interval is Wilson's, since each seed has different problems.
     """
     lines = [
         f"| {title} | steps | before | after, all seeds (95 %) | each seed | seconds |",
@@ -97,10 +97,10 @@ def table(found: Sequence[Mapping[str, Any]], title: str, names: Mapping[str, st
 
 
 def finished_runs(folder: Path) -> dict[int, list[dict[str, Any]]]:
-    """The metrics of the finished runs `following` by seed. Those that are not finished are named on stderr.
+    """The metrics of the finished runs `following` by seed. Unfinished runs are named on stderr.
 
     Raises:
-        UsageError: There is none.
+        UsageError: No run is finished.
     """
     found = {}
     for path in folder.glob("following-*/metrics.jsonl"):
@@ -108,7 +108,7 @@ def finished_runs(folder: Path) -> dict[int, list[dict[str, Any]]]:
         if rows and "test_before/pass_rate" in rows[0] and "test/pass_rate" in rows[-1]:
             found[int(path.parent.name.removeprefix("following-"))] = rows
         else:
-            print(f"left out: {path.parent} is not finished; the same command without --plot goes on", file=sys.stderr)
+            print(f"left out: {path.parent} is not finished; finish it without --plot", file=sys.stderr)
     if not found:
         raise UsageError(f"--plot: there is no finished run `following` in {folder}")
     return dict(sorted(found.items()))
@@ -117,7 +117,7 @@ def finished_runs(folder: Path) -> dict[int, list[dict[str, Any]]]:
 def plot(folder: Path, path: Path) -> None:
     """Draw `following` as a PNG: held-out problems before and after, and the episodes of each step, with intervals.
 
-    No problem occurs in two steps, so a step's episodes are on problems that were not trained on before it. Raises like
+    No problem occurs in two steps, so a step's episodes are on problems not trained on before. Raises like
     `finished_runs`.
     """
     from matplotlib.figure import Figure
@@ -154,25 +154,25 @@ def plot(folder: Path, path: Path) -> None:
 
 
 def plot_splits(found: Sequence[Mapping[str, Any]], name: str, words: Mapping[str, str], path: Path) -> None:
-    """Draw the results of a run as a PNG: what passes before and after it, all seeds pooled, with 95 % intervals.
+    """Draw the results of a run as a PNG: pass rates before and after it, all seeds pooled, with 95 % intervals.
 
     Args:
         found: Results of `spelled`.
-        name: The run's.
-        words: The parts of the picture in their order: each split by the words for it; `combinations` are the
-            held-out problems themselves.
+        name: The name of the run.
+        words: The splits in the order of the plot, with their labels; `combinations` are the held-out problems
+            themselves.
         path: The PNG file.
 
     Raises:
-        UsageError: There are no results of this run, they are of one split alone, or of several models or options.
+        UsageError: There are no results of this run, they are of only one split, or of several models or options.
     """
     from matplotlib.figure import Figure
 
     rows = [row for row in found if row["name"] == name]
     if not rows:
-        raise UsageError(f"--plot: there is no finished run {name!r}; the same command without --plot does it")
+        raise UsageError(f"--plot: there is no finished run {name!r}; do it with the same command without --plot")
     if any("splits" not in row for row in rows):
-        raise UsageError(f"--plot: {name!r} is evaluated on one split alone; choose another run with --runs")
+        raise UsageError(f"--plot: {name!r} is evaluated on one split only; choose another run with --runs")
     models_of(rows)
     check_options(rows)
     figure = Figure(figsize=(8, 3.6), layout="constrained", dpi=120)

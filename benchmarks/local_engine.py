@@ -5,9 +5,9 @@
     ONEDNN_MAX_CPU_ISA=AVX2 ATEN_CPU_CAPABILITY=avx2 .venv/bin/python benchmarks/local_engine.py   # an older processor
     .venv/bin/python benchmarks/local_engine.py FOLDER --rows 16 --length 400
 
-The table has a column for each type of numbers: a step of sampling, a token for each running sequence, while one, half
-or all of the rows run; the first `CHUNK` tokens of a prompt; and a forward and backward pass of training for one
-episode, or for four at once. The minimum of several repetitions counts, since a busy machine only adds to it.
+The table has a column for each data type, and rows for a sampling step (a token for each running sequence) while one,
+half or all of the slots run; the first `CHUNK` tokens of a prompt; and a forward and backward pass of training on one
+episode, or on four at once. Each figure is the minimum of several repetitions, since a busy machine only adds to it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DTYPES = ("float32", "bfloat16")
 
 
 def least(work: Callable[[], object], repetitions: int) -> float:
-    """The least processor time of several repetitions, in milliseconds."""
+    """The minimum processor time of several repetitions, in milliseconds."""
     work()
     found = []
     for _ in range(repetitions):
@@ -41,7 +41,7 @@ def least(work: Callable[[], object], repetitions: int) -> float:
 
 
 def sampling(base: Base, rows: int, length: int, repetitions: int) -> dict[str, float]:
-    """Steps of sampling with sequences of about `length` tokens, and the beginning of a prompt."""
+    """Costs of sampling steps with sequences of about `length` tokens, and of the beginning of a prompt."""
     table = SlotTable(base.weights, rows, steady=True)
     costs = {}
 
@@ -49,7 +49,7 @@ def sampling(base: Base, rows: int, length: int, repetitions: int) -> dict[str, 
         slot = table.acquire(base.weights, prompt)
         assert slot is not None
         table.prefill(base.weights, slot, prompt)
-        slot.weights, slot.busy = -1, False  # the next one reuses nothing of it
+        slot.weights, slot.busy = -1, False  # so that the next prompt reuses nothing
 
     with torch.inference_mode():
         for slot in table._slots:
@@ -67,9 +67,9 @@ def sampling(base: Base, rows: int, length: int, repetitions: int) -> dict[str, 
 
 
 def training(base: Base, length: int, repetitions: int) -> dict[str, float]:
-    """A forward and backward pass for one episode, and for a batch of four that begin alike or do not.
+    """Costs of a forward and backward pass for one episode, and for four episodes that begin alike or differently.
 
-    The last third of an episode's tokens are trained; those of the first third are alike or not.
+    The last third of each episode's tokens is trained on. Episodes that begin alike share their first third.
     """
     trainer, third = Training.fresh(base, rank=0, seed=0, config=LocalEngineConfig()), length // 3
     weights = tinker.TensorData.from_torch(torch.tensor([float(place >= length - third) for place in range(length)]))
@@ -93,9 +93,9 @@ def training(base: Base, length: int, repetitions: int) -> dict[str, float]:
 def main() -> None:
     """Measure and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("model", nargs="?", default=str(shipped("spelled/student")), help="a folder of transformers")
+    parser.add_argument("model", nargs="?", default=str(shipped("spelled/student")), help="folder of a model")
     parser.add_argument("--rows", type=int, default=32, help="sequences at once")
-    parser.add_argument("--length", type=int, default=640, help="tokens of each")
+    parser.add_argument("--length", type=int, default=640, help="tokens of each sequence")
     parser.add_argument("--repetitions", type=int, default=20)
     given = parser.parse_args()
     torch.set_num_threads(1)  # as the engine does for small models

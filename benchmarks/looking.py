@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Whether a policy looks before it writes and repairs after an error, and what it is worth where files lie.
+"""Measures whether a policy reads before it writes and repairs after an error, and how it does if files lie.
 
     .venv/bin/python benchmarks/looking.py golden
     .venv/bin/python benchmarks/looking.py local:models/teacher --count 128 --splits combinations names sizes
 
-Plays one episode on each problem of a family that needs a look, in real shells, graded by the hidden tests; then the
-same problems with documents and with a smoke test that lie. Each row has the pass rate, the share of the episodes that
-read the document which the prompt names before they write a design, and, of those whose smoke test failed, the share
-in which it passed in the end. Episodes are kept below ``--folder``: the same command continues after an interruption.
+Plays one episode on each problem of a family whose files must be read, in real shells, graded by the hidden tests; then
+the same problems with documents that lie, and with a smoke test that lies. Each row has the pass rate, the number of
+episodes that read the document named in the prompt before they wrote a design, and, of those whose smoke test failed,
+the number in which it passed in the end. Episodes are kept below ``--folder``; the same command continues a run.
 
-What a policy needs from the files can be read from the rows. If it passes as often where the documents lie, it did not
-need them. With a smoke test that wants random polarities, a policy that believes it is right by chance in 1 of 4.
+The rows show what a policy needs from the files. If it passes as often when the documents lie, it did not need them. If
+the smoke test demands random polarities, a policy that believes it is right by chance in 1 of 4 problems.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Acts:
 
 
 def acts_of(transcript: Transcript, document: str, passed: bool) -> Acts:
-    """What happened in an episode that ought to read a document."""
+    """What happened in an episode whose prompt names a document."""
     looked = written = failed = repaired = False
     for turn in transcript.turns:
         for ran in turn.commands:
@@ -71,7 +71,7 @@ def acts_of(transcript: Transcript, document: str, passed: bool) -> Acts:
 
 
 def names(command: str, path: str) -> bool:
-    """Whether a command has a path in it, or a pattern such as ``docs/*.md`` that matches the path."""
+    """Whether a command contains a path, or a pattern such as ``docs/*.md`` that matches it."""
     parts = path.split("/")
     patterns = [word.split("/")[-len(parts) :] for word in re.findall(r"[^\s;|&<>()'\"]+", command)]
     return path in command or any(
@@ -80,7 +80,7 @@ def names(command: str, path: str) -> bool:
 
 
 def play(policy: str, family: str, split: str, lie: str, options: argparse.Namespace) -> Iterator[Acts]:
-    """The episodes of one row."""
+    """Play the episodes of one row."""
     source = f"family:{family}?count={options.count}&seed={options.seed}&split={split}" + (f"&lie={lie}" if lie else "")
     folder = options.folder / re.sub(r"\W+", "-", f"{policy}-{source}")
     extra: dict[str, Any] = {}
@@ -122,9 +122,9 @@ def main() -> int:
     parser.add_argument("policy", help="as for `rtl-agent-gym eval`, such as golden or local:FOLDER")
     looking = [name for name, family in FAMILIES.items() if isinstance(family, LookingFamily)]
     parser.add_argument("--family", choices=looking, default=looking[0])
-    parser.add_argument("--splits", nargs="+", default=["combinations"], help="the lies are told of the first one")
+    parser.add_argument("--splits", nargs="+", default=["combinations"], help="the first one is also played with lies")
     parser.add_argument("--count", type=int, default=64, help="problems of each row")
-    parser.add_argument("--seed", type=int, default=11, help="of the problems")
+    parser.add_argument("--seed", type=int, default=11, help="seed of the problems")
     parser.add_argument("--folder", type=Path, default=Path("runs/looking"), help="folder of the episodes")
     parser.add_argument("--concurrency", type=int, default=8, help="episodes at the same time")
     options = parser.parse_args()

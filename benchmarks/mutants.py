@@ -4,11 +4,11 @@
     .venv/bin/python benchmarks/mutants.py [SOURCE] [--limit 18] [--designs DIR] [--row ID …] [--minutes M]
     .venv/bin/python benchmarks/mutants.py --write
 
-Rows whose solutions are withheld are measured with a right design from ``--designs``. Every measured row is appended to
-``--results`` at once, and measured rows are not measured again: the same command continues after an interruption, or
-when its minutes are over. ``--write`` adds the results to the published figures in ``docs/assets/mutants.json``, and
-writes the tables of ``docs/mutants.md`` and the strengths of CVDP's rows in their notes from these. ``--ship`` puts the
-verdicts on the bundled problems into the package.
+Rows whose solutions are withheld are measured with a right design from ``--designs``. Each row is appended to
+``--results`` once measured, and not measured again, so the same command continues after an interruption or after
+``--minutes``. ``--write`` adds the results to the published figures in ``docs/assets/mutants.json``, and from these
+writes the tables of ``docs/mutants.md`` and the strengths in the notes of CVDP's rows. ``--ship`` puts the verdicts on
+the bundled problems into the package.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ PAGE = ROOT / "docs" / "mutants.md"
 ASSET = ROOT / "docs" / "assets" / "mutants.json"
 RESULTS = ROOT / "build" / "mutants.jsonl"
 PLACE = ("source", "id", "design", "limit", "seed")
-"""What a measurement depends on: it is not repeated with the same ones."""
+"""What a measurement depends on; it is not repeated if all of these are the same."""
 
 
 async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> int:
-    """Measure rows until the time is over, and return the number of rows that a fault of the machine left out."""
+    """Measure rows until the time is over. Returns the number of rows that were skipped after a machine fault."""
     end, faults = time.monotonic() + 60 * options.minutes, 0
     name = Path(options.source).name
     done = [{key: row.get(key) for key in PLACE} for row in read_rows(options.results) if "strength" in row]
@@ -56,7 +56,7 @@ async def measure(problems: Sequence[Problem], options: argparse.Namespace) -> i
             try:
                 strength = await measure_strength(problem, grader, limit=options.limit or None, seed=options.seed)
                 found: dict[str, Any] = {"strength": strength.model_dump(mode="json")}
-            except SandboxError as error:  # says nothing of the row: it is tried again the next time
+            except SandboxError as error:  # says nothing about the row, so the next run tries it again
                 print(f"{problem.id}: {error}", file=sys.stderr, flush=True)
                 faults += 1
                 continue
@@ -74,13 +74,13 @@ def cells(count: Count) -> str:
 
 
 def added(counts: Iterable[Count]) -> Count:
-    """Several counts together."""
+    """The sum of several counts."""
     every = list(counts)
     return Count(**{name: sum(getattr(count, name) for count in every) for name in Count.model_fields})
 
 
 def tables(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """The tables of a kind of rows: by problem, by operator, and of the survivors' comparison with the reference."""
+    """The tables of one group of rows: by problem, by operator, and how survivors compare with the reference."""
     found = {short(row): entry for row, entry in sorted(figures.items()) if "total" in entry}
     totals = {row: Count.model_validate(entry["total"]) for row, entry in found.items()}
     total = added(totals.values())
@@ -103,15 +103,15 @@ def tables(figures: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 
 def short(row: str) -> str:
-    """A row's id without the prefixes that all share, and without its release."""
+    """A row's id without the prefixes that all ids share, and without its release."""
     return re.sub("^cvdp_agentic_(rtlgym_)?", "", row).partition("@")[0]
 
 
 def write(rows: Sequence[dict[str, Any]]) -> None:
-    """Add what was measured to the figures that programs can read, to the page's tables of them, and to the notes.
+    """Add what was measured to the machine-readable figures, the page's tables and the notes.
 
     Raises:
-        UsageError: As `with_measured`.
+        UsageError: Like `with_measured`.
     """
     notes = read_notes(NOTES)
     figures = with_measured(json.loads(ASSET.read_text()), rows, digests(notes))
@@ -121,9 +121,9 @@ def write(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def digests(notes: Iterable[Note]) -> dict[str, dict[str, str]]:
-    """What rows of CVDP their notes are about, by id and digest, and the names of their figures.
+    """The names of the figures of CVDP's rows with notes, by id and digest of the row.
 
-    A name is the id, and from the second release with this id on ``ID@RELEASE``.
+    The name is the id in the first release that has it; rows with this id in later releases are ``ID@RELEASE``.
     """
     found: dict[str, dict[str, str]] = {}
     for note in sorted(notes, key=lambda note: note.release):
@@ -135,15 +135,15 @@ def digests(notes: Iterable[Note]) -> dict[str, dict[str, str]]:
 def with_measured(
     figures: Mapping[str, dict[str, Any]], rows: Iterable[dict[str, Any]], digests: Mapping[str, Mapping[str, str]]
 ) -> dict[str, dict[str, Any]]:
-    """The figures with those of measured rows in place of older ones of the same row.
+    """The figures, with those of measured rows in place of older figures of the same rows.
 
     A row that could not be measured replaces no figures.
 
     Args:
-        figures: Published ones, by their names.
-        rows: Those that were measured: the source's name, the options, and the strength or the reason for none. Of
-            one row's, the last counts.
-        digests: As the function of that name gives them.
+        figures: The published figures, by their names.
+        rows: The measurements: the source's name, the options, and the strength or the reason why there is none. If a
+            row was measured several times, the last measurement is used.
+        digests: What the function `digests` returns.
 
     Raises:
         UsageError: Nothing was measured, a row has no table or is not the one that its note is about, or the rows of
@@ -178,7 +178,7 @@ def by_table(figures: Mapping[str, dict[str, Any]]) -> dict[str, dict[str, dict[
 
 
 def page_with(page: str, figures: Mapping[str, dict[str, Any]]) -> str:
-    """The page with the tables of these figures between its markers."""
+    """The page with the tables of these figures inserted between its markers."""
     for label, some in by_table(figures).items():
         for name, table in tables(some).items():
             page = filled(page, f"{label} {name}", table)
@@ -186,13 +186,13 @@ def page_with(page: str, figures: Mapping[str, dict[str, Any]]) -> str:
 
 
 def filled(page: str, marker: str, table: str) -> str:
-    """The page with a table between a marker and the next end."""
+    """The page with a table inserted between a marker and the next end marker."""
     before, begin, rest = page.partition(f"<!-- {marker} -->\n")
     return f"{before}{begin}\n{table}\n\n<!-- end -->{rest.partition('<!-- end -->')[2]}" if begin else page
 
 
 def figure(row: dict[str, Any]) -> dict[str, Any]:
-    """What is published of a row: figures, and no text of its design."""
+    """What is published about a row: figures, but no text of its design."""
     if "error" in row:
         return {"error": row["error"]}
     found = Strength.model_validate(row["strength"])
@@ -211,7 +211,7 @@ def figure(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_strengths(notes: Iterable[Note], figures: Mapping[str, Mapping[str, Any]]) -> list[Note]:
-    """The notes with the strengths of those rows that have figures."""
+    """The notes, with the strengths of the rows that have figures."""
     notes = list(notes)
     names = digests(notes)
     return [
@@ -223,7 +223,7 @@ def with_strengths(notes: Iterable[Note], figures: Mapping[str, Mapping[str, Any
 
 
 def mutation_score(figures: Mapping[str, Any]) -> MutationScore | None:
-    """What the note of a row says of its figures; None if no mutant counts."""
+    """The mutation score for the note of a row; None if no mutant counts."""
     total = Count.model_validate(figures["total"])
     counted = total.killed + total.survived
     return MutationScore(killed=total.killed, counted=counted) if counted else None
@@ -239,18 +239,18 @@ def ship() -> None:
 
 
 def main() -> int:
-    """Run what was asked for, and return the exit code."""
+    """Measure, or write what has been measured, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("source", nargs="?", default="bundled", help="a source of problems")
     parser.add_argument("--row", action="extend", nargs="+", metavar="ID", help="ids; all by default")
     parser.add_argument("--designs", type=Path, help="a folder of right designs for rows without a solution")
-    parser.add_argument("--limit", type=int, default=18, help="mutants of a row; 0: all of them")
+    parser.add_argument("--limit", type=int, default=18, help="most mutants of a row; 0: all of them")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--minutes", type=float, default=1e9, help="after which no other row is begun")
+    parser.add_argument("--minutes", type=float, default=1e9, help="minutes after which no new row is started")
     parser.add_argument("--results", type=Path, default=RESULTS)
-    parser.add_argument("--write", action="store_true", help="write the tables of the results, and measure nothing")
-    parser.add_argument("--ship", action="store_true", help="write the bundled problems' verdicts, and measure nothing")
+    parser.add_argument("--write", action="store_true", help="only write the tables of the results")
+    parser.add_argument("--ship", action="store_true", help="only write the bundled problems' verdicts")
     options = parser.parse_args()
     try:
         if options.write:

@@ -1,9 +1,9 @@
-"""Makes and verifies optimisation problems of the bundled problems and of each family, and tries rewrites of names.
+"""Makes and verifies optimization problems from the bundled problems and each family, and tries to cheat by renaming.
 
     .venv/bin/python benchmarks/optimization.py [--each 20] [--seed 7] [--rewrites 10]
 
-Every problem that is counted has been verified: its reference passes with all of the gain, and the wasteful design
-passes the hidden tests and gains nothing.
+Every problem that is counted has been verified: its reference passes with the full gain, and the wasteful design passes
+the hidden tests without any gain.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from rtl_agent_gym.sources.making import OptimizationMaker
 from rtl_agent_gym.sources.optimization.derived import OptimizeOptions, WastefulCase, cases
 
 UNPROVEN = ("wrappers", "fifos", "pipelines")
-"""The families of which no problem can be made: the reset of their designs leaves words of data as they are, so no
-proof would be complete.
+"""The families from which no problem can be made: the reset of their designs does not clear their data, so no proof
+would be complete.
 """
 
 
 async def make(each: int, seed: int) -> list[tuple[WastefulCase, Problem]]:
-    """The problems of all sources."""
+    """Make problems from all sources."""
     sources = [
         *(f"family:{name}?count={max(each // 2, 1)}&seed={seed}" for name in FAMILIES if name not in UNPROVEN),
         "bundled",
@@ -51,7 +51,7 @@ async def make(each: int, seed: int) -> list[tuple[WastefulCase, Problem]]:
 
 
 async def rewrites(problems: list[Problem]) -> None:
-    """The quality of wasteful designs with other names inside and other spaces."""
+    """Print the quality of wasteful designs with other internal names and other whitespace."""
     most = 0.0
     async with Scorer() as scorer:
         for problem in problems:

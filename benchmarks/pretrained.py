@@ -1,7 +1,7 @@
 """A pretrained model: supervised training on transcripts, then distillation from itself, or a reward.
 
-``sft`` comes first. ``teacher`` measures what it could learn from: the same weights with the reference solution in the
-prompt. The other runs start from these weights and are compared with them on the same held-out problems.
+``sft`` comes first. ``teacher`` measures what the model could learn from: the weights after ``sft`` with the reference
+solution in the prompt. The others start from these weights and are compared with them on the same held-out problems.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from rtl_agent_gym.training.run_folder import RunFolder
 from rtl_agent_gym.training.sft.data import encode, read_demonstrations
 
 REFERENCES = 0.3
-"""Share of the transcripts with a reference solution in the prompt: the model will be its own teacher."""
+"""Share of the transcripts with a reference solution in the prompt, since the model will be its own teacher."""
 WARM_START = {"batch_size": 4, "learning_rate": 2e-4, "warmup_steps": 5, "lr_schedule": "linear", "resume_every": 30}
 DISTILLED = SELF | {
     "batch_size": 16,
@@ -54,15 +54,15 @@ DISTILLED = SELF | {
     "num_substeps": 4,
     "warmup_steps": 2,
 }
-"""A teacher judges each episode alone, and episodes of different problems differ more. The student agrees with it on
-nearly all tokens, so the KL of all likely tokens is used, and Adam's first steps, whose size does not depend on that of
-the gradient, are small."""
+"""One episode of each problem: a teacher judges each episode alone, and those of different problems differ more. The
+student agrees with it on nearly all tokens, so the KL covers all likely tokens, and Adam's first steps, whose size does
+not depend on the gradient's, are kept small."""
 FOLLOWING: dict[str, dict[str, Any]] = {
     **{f"self-{rate}": DISTILLED | {"learning_rate": rate} for rate in ("5e-6", "2e-5", "5e-5", "1e-4")},
     "another-reference": DISTILLED | {"learning_rate": "1e-4"},
     "reward": NO_TEACHER | {"learning_rate": "3e-5", "num_steps": 16, "warmup_steps": 4},
 }
-"""Options of the runs that start from these weights, besides `SMOLLM.defaults`."""
+"""Options of the runs that start from the weights after ``sft``, on top of `SMOLLM.defaults`."""
 PRETRAINED = {
     "sft": "supervised training on transcripts",
     "teacher": "these weights with the reference solution in the prompt",
@@ -111,7 +111,7 @@ def held_out(seed: int, count: int) -> str:
 
 
 def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Do a run of `PRETRAINED`, or what is left of it. The others need ``sft`` and do it first."""
+    """Do or continue a run of `PRETRAINED`. The others need ``sft`` and do it first."""
     problems = held_out(seed, sizes.held_out)
     start, folder = sizes.folder / f"smollm2-sft-{seed}", sizes.folder / f"smollm2-{name}-{seed}"
     shared = {option: SMOLLM.defaults[option] for option in ("local_batch", "local_batch_tokens")}
@@ -127,7 +127,7 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
     demonstrated = f"family:registers?count={sizes.transcripts}&seed={seed + 101}&split=train"
     write_transcripts(episodes, demonstrated, REFERENCES, seed)
     warm_start = shared | WARM_START | {"episodes": str(episodes), "log_path": str(start)}
-    outcome = train_sft(warm_start | changed(sizes, SftOptions))  # goes on with it, if it is not at its end
+    outcome = train_sft(warm_start | changed(sizes, SftOptions))  # continues it if it is not finished
     if name == "teacher":
         begun = time.monotonic()
         found = play_with_references(final_weights(start), problems, seed)
@@ -156,11 +156,11 @@ def pretrained(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any
 
 
 def note_of_reset(design: str) -> str:
-    """A comment that says of which kind a register's reset is, to stand before its design; empty without a reset.
+    """A comment that names the kind of a register's reset, to be put before the design; empty without a reset.
 
-    A model of this size hardly learns to find that in the specification where it decides on it, after
-    ``@(posedge clk``: the name before it leads to another line of the specification. With the comment it first copies
-    the words, and then reads them from there.
+    The kind is needed after ``@(posedge clk``. A model of this size hardly learns to look it up in the specification
+    there, because the preceding name leads it to another line. With the comment, it first copies the words, and then
+    reads them from the comment.
     """
     found = re.search(r"@\(posedge \w+( or \w+ \w+)?\)\s+if \((!?)\w+\)", design)
     if found is None:
@@ -178,9 +178,9 @@ def demonstrations(source: str, *, references: float = 0.0, seed: int = 0) -> It
     Args:
         source: Generated problems, such as ``family:registers?count=400``.
         references: Share of the episodes whose prompt has a reference solution, which the design follows. A model that
-            is to be its own teacher must know such prompts. Half of them are of another problem: otherwise it could
-            ignore them and read the specification.
-        seed: For the choice of these episodes.
+            is to be its own teacher must know such prompts. Half of these solutions are of another problem: otherwise
+            the model could ignore them and read the specification.
+        seed: Seed for the choice of these episodes.
 
     Raises:
         UsageError: There is no such source, or its problems have no reference solution.
@@ -220,7 +220,7 @@ def write_transcripts(path: Path, source: str, references: float, seed: int) -> 
 
 
 def play_with_references(weights: Path, problems: str, seed: int) -> Summary:
-    """Play problems with these weights, which read the reference solution of each in the prompt.
+    """Play problems with these weights and each problem's reference solution in the prompt.
 
     Raises:
         SandboxError: An episode has no verdict.
@@ -241,7 +241,7 @@ def play_with_references(weights: Path, problems: str, seed: int) -> Summary:
 
 
 def paired(start: Path, folder: Path) -> dict[str, Any]:
-    """The difference of a run to the one that it started from, on the same held-out problems, and its p-value."""
+    """The gain of a run over the run that it started from, on the same held-out problems, and its p-value."""
 
     def verdicts(run: Path) -> dict[str, tuple[int, int]]:
         last = max(path for path in (run / "evaluations").iterdir() if path.name.endswith("-test"))
@@ -256,12 +256,12 @@ def paired(start: Path, folder: Path) -> dict[str, Any]:
 
 
 def reference_nll(weights: Path, source: str, episodes: Path) -> float:
-    """Mean negative log-likelihood, in nats a token, of what the model ought to write in the right episodes.
+    """Mean negative log-likelihood, in nats per token, of the model's turns in the right episodes.
 
     Args:
-        weights: A folder of transformers.
+        weights: Folder of a model.
         source: The problems.
-        episodes: The file that gets their transcripts.
+        episodes: The file to which their transcripts are written.
 
     Raises:
         UsageError: A logit is not finite.

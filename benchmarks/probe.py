@@ -1,12 +1,12 @@
 """How much of a student's failure is real: what a sceptic would try instead of training it.
 
 A demonstration of learning shows little if its student is the teacher with a few logits changed. So this measures a
-student without training: how close its weights are to the teacher's, which tokens its loss is made of, and what a
-constant bias on five logits, a lower temperature, or many samples would bring.
+student without training: how close its weights are to the teacher's, which tokens cause its loss, and how much a
+constant bias on five logits, a lower temperature, or many samples would help.
 
-All figures are of texts that count as right if they are those of one right episode: of the design alone, or, in
-families that need a look, of all turns. The probability of such a text follows from the logits at its tokens, so
-nothing is sampled, and the rates are expected values. Of a model that is right in other words they are lower bounds.
+A text counts as right if it equals that of one right episode: the text of the design alone or, in families whose files
+must be read, of all turns. Its probability follows from the logits at its tokens, so nothing is sampled, and the rates
+are expected values. They are lower bounds for a model that can also be right in other words.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from rtl_agent_gym.sources.families.looking import LookingFamily
 FAMILY = "registers"
 SPLIT: Split = "combinations"
 BIASED = 5
-"""Logits that a bias may change."""
+"""Number of logits that a bias may change."""
 CLIMB = 60
-"""Steps of the search of a bias."""
+"""Steps of the search for a bias."""
 CONSTANTS = (0.5, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
-"""What a bias takes off logits, or adds to them."""
+"""Values that a bias subtracts from logits, or adds to them."""
 SEED = 11
 
 
@@ -50,14 +50,14 @@ class Problems:
 
     ids: list[list[int]]
     turns: list[list[int]]
-    """For each id the number of its turn's kind in `KINDS`; -1 if it is not the model's."""
+    """For each id, the index of its turn's kind in `KINDS`; -1 if the id is not the model's."""
 
     @classmethod
     def draw(cls, tokenizer: Any, family: Family, split: Split, count: int) -> Problems:
-        """Draw some.
+        """Draw `count` problems.
 
-        Of a family whose specification is read by all in the same way, only the turn that writes is looked at. Else
-        all turns are, of who looks, writes a design with an enable that is active high, and repairs it if it has to.
+        In families whose specification is always read in the same way, only the turn that writes is scored. In others,
+        all turns are: they read, write a design with an enable that is active high, and repair it if necessary.
         """
         renderer = get_renderer(RENDERER, tokenizer)
         members = draw_members(family, split, count, SEED)
@@ -91,7 +91,7 @@ def kinds_of(episode: TextEpisode, learned: Sequence[bool]) -> list[int]:
 
 
 def load(folder: Path) -> tuple[Any, Any]:
-    """A model of transformers and its tokenizer. Raises `UsageError` if the folder has none."""
+    """A model of transformers and its tokenizer. Raises `UsageError` if the folder has no model."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     if not (folder / "config.json").is_file():
@@ -100,7 +100,7 @@ def load(folder: Path) -> tuple[Any, Any]:
 
 
 def cosine(one: Any, other: Any) -> float | None:
-    """The cosine of all weights, taken as one vector; None if the shapes differ."""
+    """The cosine similarity of all weights, taken as one vector; None if the shapes differ."""
     mine, theirs = dict(one.named_parameters()), dict(other.named_parameters())
     if {name: value.shape for name, value in mine.items()} != {name: value.shape for name, value in theirs.items()}:
         return None
@@ -111,7 +111,7 @@ def cosine(one: Any, other: Any) -> float | None:
 
 
 def interpolated(student: Any, teacher: Any, part: float) -> Any:
-    """The student, moved this part of the way to the teacher."""
+    """The student's weights, moved by the fraction `part` of the way to the teacher's."""
     found = copy.deepcopy(student)
     with torch.no_grad():
         for mine, theirs in zip(found.parameters(), teacher.parameters(), strict=True):
@@ -120,7 +120,7 @@ def interpolated(student: Any, teacher: Any, part: float) -> Any:
 
 
 def answers(model: Any, problems: Problems, rows: int = 16) -> Answers:
-    """The logits at each token of the right episodes that is the model's."""
+    """The logits at each of the model's tokens in the right episodes."""
     logits, targets, owners, kinds = [], [], [], []
     every = list(enumerate(zip(problems.ids, problems.turns, strict=True)))
     with torch.inference_mode():
@@ -143,22 +143,22 @@ def answers(model: Any, problems: Problems, rows: int = 16) -> Answers:
 
 @dataclass(frozen=True)
 class Answers:
-    """A model's logits at the tokens of the right answers, which stand one after another."""
+    """A model's logits at the tokens of the right answers, concatenated."""
 
     logits: torch.Tensor
     """Shape (tokens, vocabulary)."""
     targets: torch.Tensor
     """Shape (tokens,)."""
     owner: torch.Tensor
-    """The number of each token's problem; shape (tokens,)."""
+    """The index of each token's problem; shape (tokens,)."""
     kinds: torch.Tensor | None = None
-    """The number of each token's kind of turn in `KINDS`; shape (tokens,)."""
+    """The index of each token's kind of turn in `KINDS`; shape (tokens,)."""
 
     def chances(self, temperature: float = 1.0, bias: torch.Tensor | None = None) -> torch.Tensor:
         """The probability of each right answer; shape (problems,).
 
         Args:
-            temperature: Of sampling; 0 takes the most likely token.
+            temperature: Sampling temperature; 0 takes the most likely token.
             bias: Added to the logits; shape (vocabulary,).
         """
         logits = self.logits if bias is None else self.logits + bias
@@ -174,7 +174,7 @@ class Answers:
         return float(self.chances(temperature, bias).mean())
 
     def by_kind(self) -> dict[str, float]:
-        """The expected share of problems in which all turns of a kind, if there are any, are right after right ones."""
+        """Of the problems with turns of a kind, the expected share where all of these are right after right turns."""
         if self.kinds is None:
             return {}
         chosen = self.logits.log_softmax(-1).gather(1, self.targets[:, None])[:, 0]
@@ -198,7 +198,7 @@ class Answers:
 
 
 class Biased:
-    """The probability of each right answer under a bias at a few tokens, without computing all logits again."""
+    """The probability of each right answer with a bias on a few tokens, without summing over all logits again."""
 
     def __init__(self, known: Answers, chosen: torch.Tensor) -> None:
         rest = known.logits.clone()
@@ -209,17 +209,17 @@ class Biased:
         self._owner, self._problems = known.owner, int(known.owner[-1]) + 1
 
     def rate(self, values: torch.Tensor) -> torch.Tensor:
-        """The expected share of right answers; `values` are added to the logits of the chosen tokens, shape (few,)."""
+        """The expected share of right answers with `values`, shape (few,), added to the logits of the chosen tokens."""
         total = torch.cat([self._rest, self._few + values], 1).logsumexp(-1)
         chosen = self._own + self._is_chosen @ values - total
         return torch.zeros(self._problems).index_add(0, self._owner, chosen).exp().mean()
 
 
 def best_bias(training: Answers) -> tuple[torch.Tensor, torch.Tensor]:
-    """The tokens and values of the best constant bias at `BIASED` tokens, each of shape (`BIASED`,).
+    """The tokens and values of the best constant bias on `BIASED` tokens, each of shape (`BIASED`,).
 
-    The tokens are those that cause most of the loss, or that the expected rate is most sensitive to. The values are the
-    same for all, or what a search of the highest rate finds from there.
+    The candidates are the tokens that cause most of the loss, and those to which the expected rate is most sensitive.
+    Their values have the same magnitude, or come from a search for the highest rate that starts there.
     """
     zero = torch.zeros(training.logits.shape[1], requires_grad=True)
     (slope,) = torch.autograd.grad(training.chances(bias=zero).mean(), zero)
@@ -236,7 +236,7 @@ def best_bias(training: Answers) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def climbed(biased: Biased, start: torch.Tensor) -> torch.Tensor:
-    """Values from which no step of Adam raises the rate much; shape as `start`."""
+    """The values after `CLIMB` steps of Adam that raise the rate; same shape as `start`."""
     values = start.clone().requires_grad_()
     search = torch.optim.Adam([values], lr=0.2)
     for _ in range(CLIMB):
@@ -252,15 +252,15 @@ def probe(student: Path, teacher: Path, count: int, name: str = FAMILY) -> dict[
 
     Args:
         student, teacher: Folders of models of transformers.
-        count: Held-out problems, and as many training problems for the choice of a bias.
+        count: Number of held-out problems, and of training problems for the choice of a bias.
         name: The family of the problems.
 
     Returns:
-        ``cosine`` of the weights (None for other shapes); ``top5_loss_share``: the share of the loss on held-out
+        ``cosine`` of the weights (None if their shapes differ); ``top5_loss_share``: the share of the loss on held-out
         references that five tokens cause; ``before`` (temperature 1), ``cold`` (0.01), ``greedy`` and ``pass_at_16``;
         ``biased`` and ``bias_gain``: with the bias on five logits that is best on training problems; ``teacher``;
-        ``interpolated``: by the part of the way to the teacher, at temperature 1 and greedy; ``turns``: at temperature
-        1 by the kind of turn; and ``splits``: the student and the teacher on the other splits.
+        ``interpolated``: by the fraction of the way to the teacher, at temperature 1 and greedy; ``turns``: at
+        temperature 1, by kind of turn; and ``splits``: the student and the teacher on the other splits.
 
     Raises:
         UsageError: A folder has no model.
@@ -332,7 +332,7 @@ def in_words(found: dict[str, Any]) -> list[str]:
 
 
 def chosen_folders(given: Sequence[Path]) -> tuple[Path, Path]:
-    """The student's and the teacher's folder: those that are given, else the shipped ones."""
+    """The student's and the teacher's folder, as given, or by default the shipped ones."""
     from rtl_agent_gym.demo.shipped import shipped
 
     student, teacher = [*given, *(shipped(name) for name in ("student", "teacher")[len(given) :])]

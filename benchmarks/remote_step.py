@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What Ray adds to a step: the same steps in a sandbox of this process and in one on a Ray node on this machine.
+"""What Ray adds to a step: the same steps in sandboxes of this process and of a Ray node on this machine.
 
     .venv/bin/python benchmarks/remote_step.py [--rounds 300] [--at-once 8] [--json]
 
-A step is a command that does nothing and the reading of a problem's files after it, as in an episode with a transcript.
-Rounds alternate between the two, so that what else the machine does concerns both alike. In a round, so many steps run
-at the same time. `driver CPU` is the processor time of this process, all of its threads, for a step; that of the node's
-own process, of the containers and of Ray's other processes is not in it. The last row, `Ray adds`, is the difference:
-`capacity.py --remote-ms` takes its processor time.
+A step runs a command that does nothing and then reads a problem's files, as in an episode with a transcript. Rounds
+alternate between the two kinds, so that other load on the machine affects both alike. In a round, ``--at-once`` steps
+run at the same time. `driver CPU` is the processor time per step of this process, with all of its threads; it excludes
+the node's process, the containers and Ray's other processes. The last row, `Ray adds`, is the difference; pass its
+processor time to `capacity.py --remote-ms`.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ class Measured:
     wall: list[float] = field(default_factory=list)
     """Milliseconds of each step."""
     cpu: list[float] = field(default_factory=list)
-    """Milliseconds of this process for a step, of each round."""
+    """Processor time of this process per step in each round, in milliseconds."""
 
     async def step(self, sandbox: Sandbox) -> float:
-        """Milliseconds of one step."""
+        """Do a step; returns its duration in milliseconds."""
         begun = time.perf_counter()
         await sandbox.run("true", then_read=ReadRequest(["rtl", "verif", "docs"]))
         return 1e3 * (time.perf_counter() - begun)
 
     async def round(self) -> None:
-        """A step in each sandbox, all at the same time."""
+        """Do a step in each sandbox, all at the same time."""
         begun = time.process_time()
         self.wall += await asyncio.gather(*(self.step(sandbox) for sandbox in self.sandboxes))
         self.cpu.append(1e3 * (time.process_time() - begun) / len(self.sandboxes))
@@ -67,7 +67,7 @@ class Measured:
 
 
 async def prepared(where: str, provider: SandboxProvider, number: int) -> Measured:
-    """Sandboxes with a problem's files."""
+    """Start sandboxes with a problem's files."""
     problem, right, _ = known()
     made = await asyncio.gather(*(provider.create() for _ in range(number)))
     for sandbox in made:
@@ -76,7 +76,7 @@ async def prepared(where: str, provider: SandboxProvider, number: int) -> Measur
 
 
 async def measure(rounds: int, number: int) -> Sequence[Measured]:
-    """Steps here and on the node, in turn."""
+    """Measure steps here and on the node, in turn."""
     cluster = Cluster(slots=number)
     await cluster.open()
     here, there = make_provider(), RemoteSandboxes(cluster)

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What rendering costs over a long episode: appending ids, and rendering the parsed history again each turn.
+"""What rendering costs over a long episode: appending ids, or rendering the parsed history again in each turn.
 
     .venv/bin/python benchmarks/rendering.py [--turns 50] [--tokens 32000] [--repeats 5] [--json]
 
-Both sides get the same sampled ids and the same outputs, turn by turn, with no sandbox and no model: ours is
-`Renderer.parse_ids`, `Renderer.observation_ids` and `TokenTranscript.model_input`; the other is tinker-cookbook's
-`EnvFromMessageEnv` over its own renderer of the same name. Times are seconds of rendering for the whole episode, the
-best of the repeats; ratios are within one run. ``datums`` is how many training examples the cookbook makes of the
-episode: more than one means that prompts did not extend what was sampled.
+Both sides get the same sampled ids and the same outputs, turn by turn, without a sandbox or a model. "Ours" is
+`Renderer.parse_ids`, `Renderer.observation_ids` and `TokenTranscript.model_input`; the other side is tinker-cookbook's
+`EnvFromMessageEnv` with its own renderer of the same model family. Times are for rendering the whole episode, the best
+of the repeats; compare only ratios within one run. ``datums`` is the number of training examples that the cookbook
+makes of the episode; more than one means that prompts did not extend what was sampled.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FAMILIES = {"qwen3": "qwen3", "gpt_oss": "gpt_oss_medium_reasoning"}
 
 
 class Vocabulary:
-    """The face of a tokenizer that the cookbook's gpt-oss renderer needs, on Harmony's encoding."""
+    """Harmony's encoding with the tokenizer methods that the cookbook's gpt-oss renderer needs."""
 
     name_or_path = ""
 
@@ -56,7 +56,7 @@ class Vocabulary:
 
 
 class Shell(MessageEnv):
-    """A message environment that answers each turn with the next prepared output."""
+    """A message environment that replies to each turn with the next prepared output."""
 
     def __init__(self, opening: list[theirs.Message], outputs: Sequence[str]) -> None:
         self._history, self._outputs, self._turn = list(opening), outputs, 0
@@ -72,7 +72,7 @@ class Shell(MessageEnv):
 
 
 def prepare(name: str, turns: int, tokens: int) -> tuple[list[list[int]], list[str]]:
-    """Actions as a model would sample them, and outputs, so that an episode of `turns` has about `tokens` tokens."""
+    """Actions as a model would sample them, and outputs, for an episode of `turns` turns and about `tokens` tokens."""
     rng = random.Random(0)
     share = tokens * 9 // 7 // turns  # the words below take a little less than two tokens each
     words = ["grant", "valid", "request", "priority", "8'd0", "<=", "always_ff", "posedge", "clk", "reset", "\n", "漢"]
@@ -97,7 +97,7 @@ def prepare(name: str, turns: int, tokens: int) -> tuple[list[list[int]], list[s
 
 
 def append(renderer: Renderer, actions: list[list[int]], outputs: list[str]) -> tuple[float, list[tinker.ModelInput]]:
-    """Seconds of our way, and the prompt of each turn."""
+    """Seconds that appending takes, and the prompt of each turn."""
     begun = time.perf_counter()
     transcript = TokenTranscript(renderer.initial_ids(SYSTEM, USER))
     prompts = [transcript.model_input()]
@@ -113,7 +113,7 @@ def append(renderer: Renderer, actions: list[list[int]], outputs: list[str]) -> 
 async def rerender(
     renderer: theirs.Renderer, actions: list[list[int]], outputs: list[str]
 ) -> tuple[float, list[tinker.ModelInput]]:
-    """Seconds of the cookbook's way, and the prompt of each turn."""
+    """Seconds that the cookbook's rendering takes, and the prompt of each turn."""
     tool: theirs.ToolSpec = TOOL["function"]
     begun = time.perf_counter()
     opening = renderer.create_conversation_prefix_with_tools([tool], SYSTEM)
@@ -129,7 +129,7 @@ async def rerender(
 
 
 def datums(prompts: list[tinker.ModelInput], actions: list[list[int]]) -> int:
-    """How many training examples the cookbook makes of the episode."""
+    """The number of training examples that the cookbook makes of the episode."""
     transitions = [
         Transition(
             ob=prompt,
@@ -143,7 +143,7 @@ def datums(prompts: list[tinker.ModelInput], actions: list[list[int]]) -> int:
 
 
 def measure(name: str, turns: int, tokens: int, repeats: int) -> list[dict[str, Any]]:
-    """A row for each fifth of the episode, so that growth shows."""
+    """A row for each fifth of the episode, to show how costs grow."""
     if name == "qwen3":
         from transformers import PreTrainedTokenizerFast
 

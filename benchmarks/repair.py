@@ -30,14 +30,14 @@ from rtl_agent_gym.sources.families import FAMILIES, Parameters, draw_members
 
 @dataclass(frozen=True)
 class HabitualFirst:
-    """A policy that reads the specification, submits a habitual design, and then lets a model go on.
+    """A policy that reads the specification, submits a design with bad habits, and then lets a model continue.
 
-    So every episode has a first submission that failed, before and after training.
+    So the first submission of every episode fails, before and after training.
     """
 
     policy: TokenSamplerPolicy
     members: Mapping[str, Parameters]
-    """By problem."""
+    """By problem id."""
 
     @property
     def name(self) -> str:
@@ -55,7 +55,7 @@ class HabitualFirst:
 
 
 class _Forced(TokenSamplerPlayer):
-    """Its first turns are given."""
+    """A player whose first turns are prescribed."""
 
     def __init__(self, policy: TokenSamplerPolicy, renderer: Renderer, seed: int | None, turns: list[str]) -> None:
         super().__init__(policy, renderer, seed)
@@ -70,7 +70,7 @@ class _Forced(TokenSamplerPlayer):
 
 
 def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, int]:
-    """The share of held-out problems that pass after a habitual first submission, and how many there were.
+    """The share of held-out problems that pass after a first submission that fails, and the number of problems.
 
     Raises:
         SandboxError: An episode has no verdict.
@@ -93,7 +93,7 @@ def repaired(model: Path, seed: int, sizes: argparse.Namespace) -> tuple[float, 
 
 @contextlib.contextmanager
 def scrambled_feedback() -> Iterator[None]:
-    """A failed submission is answered with the names of as many checks, but any of those that there are."""
+    """The reply to a failed submission names the right number of checks, but random ones."""
     rng, failing = random.Random(0), submissions.failing
 
     def scrambled(score: Score, *, tested: bool = True) -> list[str]:
@@ -106,7 +106,7 @@ def scrambled_feedback() -> Iterator[None]:
 
 
 def repair(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Train with submissions, or not at all, and measure repair."""
+    """Train with submissions, unless `name` is ``before``, and measure repair."""
     model, trained = shipped("student"), 0.0
     with scrambled_feedback() if name == "scrambled" else contextlib.nullcontext():
         if name != "before":

@@ -1,24 +1,24 @@
 #!/usr/bin/env python3
-"""How many episodes one machine plays at once: 20 turns each, all live at the same time, each graded at its end.
+"""How many episodes one machine can play at once: 20 turns each, all live at the same time, each graded at its end.
 
     .venv/bin/python benchmarks/scale.py [--sandbox docker namespaces] [--sizes 8 32 128 256] [...]
     .venv/bin/python benchmarks/scale.py --steps-only [--output 16000] [...]
     .venv/bin/python benchmarks/scale.py --idle 1000 --sandbox namespaces
 
 With ``--steps-only`` nothing is started, graded or ended while steps are measured: every episode takes its steps, waits
-for all others, and ends without a grading. Step latency that grows with the number of episodes does so because of
-steps alone; what it grows by without the option is also due to gradings and ends of episodes.
+for all others, and ends without a grading. If step latency then grows with the number of episodes, only the steps are
+the cause; without the option, gradings and ends of episodes contribute.
 
-With ``--idle`` there are no episodes: sandboxes are started one after another, then so many at once. Each runs a
-command that does nothing, and those stay until the last one has.
+With ``--idle N`` there are no episodes: some sandboxes are started one after another, then N at once. Each runs a
+command that does nothing; the N sandboxes stay until all of them have run it.
 
-Every size, and each kind of sandboxes in turn, is a process of its own. Its episodes start together, write the
-reference solution with a comment of their own, so that no grading is cached, and wait for each other. Then they pause
-before each turn as long as a model would think (``--think``, seconds, exponentially distributed), and run a command
-that does nothing, or prints ``--output`` characters, most of them outside ASCII. Only these steps are measured.
-Latencies are wall milliseconds. Memory of the
-client is the most that its resident set grew by until the last step. Memory of a sandbox is what the machine has less
-available when all are live, without the client's: with what the kernel and a daemon need for it.
+Each size and kind of sandbox is measured in a separate process. Its episodes start together, write the reference
+solution with a unique comment, so that no grading is cached, and wait for each other. Then, before each turn, they
+pause as long as a model would think (``--think``, seconds, exponentially distributed), and run a command that does
+nothing or prints ``--output`` characters, most of them outside ASCII. Only these steps are measured. Latencies are
+wall-clock milliseconds. The client's memory is the largest growth of its resident set up to the last step. A sandbox's
+memory is the decrease in the machine's available memory when all are live, without the client's; so it includes what
+the kernel and a daemon need for it.
 """
 
 from __future__ import annotations
@@ -55,12 +55,12 @@ WIDE = "🙂漢é."
 
 
 def resident() -> int:
-    """Bytes of this process that are in memory."""
+    """Resident memory of this process in bytes."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE
 
 
 def available() -> int:
-    """Bytes that the machine has available."""
+    """Available memory of the machine in bytes."""
     return free_memory() or 0
 
 
@@ -70,18 +70,18 @@ def quantile(values: Sequence[float], share: float) -> float:
 
 
 ALL_LIVE = 900
-"""Seconds in which all episodes must be live. A machine with too little memory never has them all."""
+"""Seconds within which all episodes must be live; with too little memory, they never are."""
 
 
 class Crowd:
     """Some episodes that are live at the same time.
 
     Args:
-        size: Their number.
-        turns: Of each, the last one included.
+        size: Number of episodes.
+        turns: Number of turns of each, including the last one.
         think: Mean pause before a turn, in seconds.
-        folder: For their transcripts.
-        steps_only: Whether they end ungraded, all at once.
+        folder: Folder for the transcripts.
+        steps_only: Whether the episodes end together, without a grading.
         output: Characters that each command prints.
     """
 
@@ -101,10 +101,10 @@ class Crowd:
         self.before = self.most = self.free = 0
         self.began = self.started = self.stepping = self.stepped = 0.0
         self.processor = 0.0
-        """CPU seconds of the client while all episodes were stepping and graded."""
+        """CPU seconds of the client while episodes took their steps and were graded."""
 
     async def play(self) -> dict[str, Any]:
-        """Play them, and return what was measured."""
+        """Play the episodes, and return what was measured."""
         [problem] = load_problems("bundled", ids=[PROBLEM])
         async with acquire() as lease:
             scorer = lease.runtime.scorer(None)
@@ -145,7 +145,7 @@ class Crowd:
                 if not self.stepping:
                     self.stepping, self.processor = time.monotonic(), -time.process_time()
                 completion = write_turn(episode.renderer, "", [self.command])
-                for _ in range(self.turns - 2):  # without the first one, and the one that would end the episode
+                for _ in range(self.turns - 2):  # without the first turn, and the one that would end the episode
                     await asyncio.sleep(rng.expovariate(1 / self.think) if self.think else 0)
                     begun = time.perf_counter()
                     await episode.step(completion)
@@ -167,11 +167,11 @@ class Crowd:
             except TimeoutError:
                 self.faults.append(f"{self.size} episodes were not live at once within {ALL_LIVE} s; is memory short?")
                 await self.live.abort()
-            except asyncio.BrokenBarrierError:  # another episode has said why
+            except asyncio.BrokenBarrierError:  # another episode has recorded the reason
                 pass
 
     def _design(self, episode: Episode, number: int) -> str:
-        """The turn that writes the reference solution, with a comment of its own."""
+        """The turn that writes the reference solution, with a unique comment."""
         [(path, text)] = (episode.problem.golden or {}).items()
         return write_turn(episode.renderer, "", [heredoc(path, f"{text}\n// {number} {time.time_ns()}\n")])
 
@@ -210,14 +210,14 @@ async def first_command(provider: SandboxProvider) -> float:
 
 
 async def idle(size: int) -> dict[str, Any]:
-    """Start sandboxes at once, and measure what they take when all are live."""
-    set_limits(f"memory={max(size * 96, 4096)}M")  # more than they need, as none of them works
+    """Start `size` sandboxes at once, and measure their memory when all are live."""
+    set_limits(f"memory={max(size * 96, 4096)}M")  # more than they need, since none of them works
     async with make_provider() as provider:
         await (await provider.create()).close()
         alone = [await first_command(provider) for _ in range(20)]
         before, free, begun = resident(), available(), time.monotonic()
         first: list[float] = []
-        turn = asyncio.Semaphore(64)  # what is starting counts with more memory than it takes
+        turn = asyncio.Semaphore(64)  # the budget reserves more for a starting sandbox than it takes
 
         async def one() -> None:
             async with turn:
@@ -241,7 +241,7 @@ async def idle(size: int) -> dict[str, Any]:
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:
-    """Print a table in Markdown. Rows of other kinds of sandboxes than the first have ratios to the first one's."""
+    """Print a table in Markdown. Rows of the second and further kinds of sandboxes have ratios to the first kind."""
     first = {row["size"]: row for row in rows if row["sandbox"] == rows[0]["sandbox"]}
 
     def compared(name: str, digits: int) -> Callable[[dict[str, Any]], str]:
@@ -277,17 +277,17 @@ def show(rows: Sequence[dict[str, Any]]) -> None:
 
 
 def main() -> int:
-    """Measure each size in a process of its own, and print the table."""
+    """Measure each size in a separate process, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sandbox", choices=SANDBOXES, nargs="+", default=["auto"], help="kinds to compare")
     parser.add_argument("--sizes", type=int, nargs="+", default=[8, 32, 128, 256])
     parser.add_argument("--turns", type=int, default=20)
     parser.add_argument("--think", type=float, default=2.0, help="mean pause before a turn, in seconds")
-    parser.add_argument("--folder", type=Path, help="for the transcripts; by default one that is removed")
+    parser.add_argument("--folder", type=Path, help="folder for the transcripts; default: a temporary one")
     parser.add_argument("--json", action="store_true", help="print one JSON line for each size")
     parser.add_argument("--steps-only", action="store_true", help="measure while nothing is started or graded")
     parser.add_argument("--output", type=int, default=0, help="characters that each command prints; default: none")
-    parser.add_argument("--idle", type=int, default=0, help="measure so many sandboxes without episodes")
+    parser.add_argument("--idle", type=int, default=0, help="measure this many sandboxes without episodes")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

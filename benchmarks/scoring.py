@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""How fast submissions are scored: our way, the official runner's way, and the bare harness. All in one run.
+"""How fast submissions are scored: by the `Scorer`, by the official runner's method, and by the bare harness.
 
     .venv/bin/python benchmarks/scoring.py [--sandbox docker namespaces] [--submissions 8] [--rounds 3] [...]
 
-Ways: the `Scorer` at 1, 2 and 8 workers with as many sandboxes in waiting, which is what it does without end; at 2
-workers as many as there are submissions, which is what a group of episodes sees that end together; ``docker compose
-run`` of the harness as the official runner does it (a network of its own, the run, the kill, the removal) at 2 workers;
-the harness's bare command in a container that waits with the files in it, alone and 2 at once; and a score from the
-cache. Submissions are right designs that differ in a comment, so that each is graded. Only ratios say something:
-machines differ, and are busy.
+Measured in one run: the `Scorer` with 1, 2 and 8 workers and as many waiting sandboxes, which is its sustained rate;
+with 2 workers and a waiting sandbox for each submission, as when a group of episodes ends together; ``docker compose
+run`` of the harness as in the official runner (create a network, run, kill, remove) with 2 workers; the harness's bare
+command in a waiting container that has the files, alone and 2 at once; and a score from the cache. Submissions are
+right designs that differ in a comment, so that each is graded. Only the ratios are meaningful, since machines differ
+and are busy.
 
-Needs the compose plugin of Docker (``docker compose version``) for the official way, which is left out without it.
+The official method needs Docker's compose plugin (``docker compose version``), and is skipped without it.
 """
 
 from __future__ import annotations
@@ -39,24 +39,24 @@ from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.compose import RUN_DIR, read_services
 
 LIGHT_AND_HEAVY = ["cvdp_agentic_rtlgym_fixed_priority_arbiter_0001", "cvdp_agentic_rtlgym_alu_extension_0001"]
-"""One simulation of little, and three of much."""
+"""A problem with one short simulation, and a problem with three long ones."""
 Files = dict[str, str | bytes]
 COMPOSE = "compose, 2 workers"
 BURST = "ours, 2 workers, all waiting"
 BARE = "bare harness, 2 at once"
-"""The upper bound of every way that runs the harness as it is: nothing around it costs anything."""
+"""The upper bound of all methods that run the harness unchanged, since it has no overhead."""
 FOLDERS = ("docs", "rundir", "rtl", "verif", "src")
 
 
 def submissions(problem: Problem, count: int) -> list[Files]:
-    """Right designs that differ from each other, and from those of every earlier run."""
+    """Right designs that differ from each other and from those of every earlier run."""
     assert problem.golden is not None
     mark = secrets.token_hex(4)
     return [{path: f"{text}\n// {mark} {n}\n" for path, text in problem.golden.items()} for n in range(count)]
 
 
 async def throughput(work: Callable[[Files], Awaitable[None]], batch: Sequence[Files], workers: int) -> float:
-    """Submissions a second."""
+    """Submissions per second."""
     turn = asyncio.Semaphore(workers)
 
     async def one(files: Files) -> None:
@@ -69,21 +69,21 @@ async def throughput(work: Callable[[Files], Awaitable[None]], batch: Sequence[F
 
 
 async def timed(work: Awaitable[object]) -> float:
-    """Seconds."""
+    """Seconds that the work takes."""
     begun = time.perf_counter()
     await work
     return time.perf_counter() - begun
 
 
 async def docker(*words: str, cwd: Path | None = None) -> int:
-    """Run the docker command; its exit code."""
+    """Run the docker command, and return its exit code."""
     null = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec("docker", *words, cwd=cwd, stdin=null, stdout=null, stderr=null)
     return await process.wait()
 
 
 async def by_compose(problem: Problem, image: str, files: Files) -> None:
-    """One submission as the official runner grades it."""
+    """Grade a submission like the official runner."""
     name = f"bench{secrets.token_hex(4)}"
     folder = Path(tempfile.mkdtemp(prefix="rtl-gym-bench-"))
     try:
@@ -112,7 +112,7 @@ async def by_compose(problem: Problem, image: str, files: Files) -> None:
 
 
 async def bare(problem: Problem, provider: SandboxProvider, files: Files) -> float:
-    """Seconds of the harness's own commands in a container that waits with everything in it."""
+    """Seconds that the harness's own commands take in a started container that has all files."""
     sandbox = await provider.create()
     try:
         hidden = {path: text for path, text in problem.harness.items() if path.startswith("src/")}
@@ -131,28 +131,28 @@ async def bare(problem: Problem, provider: SandboxProvider, files: Files) -> flo
 
 
 def has_compose() -> bool:
-    """Whether the plugin is there."""
+    """Whether Docker's compose plugin is installed."""
     return subprocess.run(["docker", "compose", "version"], capture_output=True).returncode == 0
 
 
 async def rate_of(problem: Problem, provider: SandboxProvider, count: int, workers: int, waiting: int) -> float:
-    """Submissions a second of the scorer, with its sandboxes in waiting when the first comes."""
+    """Submissions per second of the scorer, whose sandboxes are waiting when the first one arrives."""
     async with Scorer(provider, waiting=waiting) as scorer:
         await scorer.score(problem, submissions(problem, 1)[0])
         await scorer.prepare(problem)
-        await asyncio.sleep(1.0)  # what waits has loaded what it will need
+        await asyncio.sleep(1.0)  # by now, waiting sandboxes have loaded what they will need
         return await throughput(lambda files: passing(problem, scorer, files), submissions(problem, count), workers)
 
 
 async def passing(problem: Problem, scorer: Scorer, files: Files) -> None:
-    """Score a right design."""
+    """Score a right design; exits if it does not pass."""
     score = await scorer.score(problem, files)
     if not score.passed:
         raise SystemExit(f"{problem.id}: {score.reason}")
 
 
 async def single_scores(problem: Problem, provider: SandboxProvider, count: int) -> list[float]:
-    """Seconds of one score after the other, each when the next sandbox waits."""
+    """Seconds of each of several scores, one after the other, each started when a sandbox is waiting."""
     found = []
     async with Scorer(provider, waiting=1) as scorer:
         for files in submissions(problem, count + 1):
@@ -162,7 +162,7 @@ async def single_scores(problem: Problem, provider: SandboxProvider, count: int)
 
 
 async def measure(problem: Problem, count: int, rounds: int) -> dict[str, float]:
-    """Every way in turn, several rounds of each, so that a busy moment hits them alike."""
+    """Measure all methods in turn, in several rounds, so that other load affects them alike."""
     rates: dict[str, list[float]] = {}
     single: list[float] = []
     alone: list[float] = []
@@ -195,7 +195,7 @@ async def measure(problem: Problem, count: int, rounds: int) -> dict[str, float]
 
 
 async def cache_hits(problem: Problem, provider: SandboxProvider) -> float:
-    """Seconds of one score from the cache."""
+    """Seconds that a score from the cache takes."""
     with tempfile.TemporaryDirectory(prefix="rtl-gym-bench-") as folder:
         async with Scorer(provider, cache=folder) as scorer:
             (files,) = submissions(problem, 1)
@@ -204,7 +204,7 @@ async def cache_hits(problem: Problem, provider: SandboxProvider) -> float:
 
 
 def show(problem: str, found: dict[str, dict[str, float]]) -> None:
-    """Print what was measured with some kinds of sandboxes, side by side, with ratios to the first."""
+    """Print the results of all kinds of sandboxes side by side, with ratios to the first kind."""
     first, *others = found
     print(f"{problem}\n  {'':<40}" + "".join(f"{kind:>12}" for kind in found) + "".join(f"  / {first}" for _ in others))
     for name in dict.fromkeys(name for result in found.values() for name in result):

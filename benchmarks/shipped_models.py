@@ -5,9 +5,9 @@
     .venv/bin/python benchmarks/shipped_models.py student registers --text --count 512 --seed 11 --reference own
 
 The first form plays episodes in real shells at temperature 1, graded by the hidden tests. Its episodes are kept below
-``--folder``: the same command continues after an interruption. ``--text`` plays none: it compares the sampled text of
-a design with that of the reference solution, which takes seconds. There, ``--reference`` puts a reference solution
-into the prompt, the problem's ``own`` or that of ``another`` one, as for a student that is its own teacher.
+``--folder``: the same command continues after an interruption. ``--text`` plays no episodes: it compares the text of
+sampled designs with the reference solutions, which takes seconds. With it, ``--reference`` puts a reference solution
+into the prompt, the problem's ``own`` or that of ``another`` problem, as for a student that is its own teacher.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from rtl_agent_gym.renderers import get_renderer
 
 
 def play(options: argparse.Namespace) -> tuple[int, int]:
-    """How many episodes passed, one on each problem, and how many there were."""
+    """Play an episode of each problem. Returns the number that passed, and the number of episodes."""
     name = re.sub(r"\W+", "-", options.problems)
     folder, turns = options.folder / f"{options.model}-{name}", SMALL.defaults["max_turns"]
     model = shipped(options.model)
@@ -38,13 +38,13 @@ def play(options: argparse.Namespace) -> tuple[int, int]:
 
 
 def compare_texts(options: argparse.Namespace) -> tuple[int, int]:
-    """How many sampled designs have the text of the reference solution, and how many there were."""
+    """Sample designs. Returns the number that equal the reference solution, and the number of designs."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
     model, tokenizer = (kind.from_pretrained(shipped(options.model)) for kind in (AutoModelForCausalLM, AutoTokenizer))
     family = FAMILIES.get(options.problems)
     if family is None:
-        raise UsageError(f"{options.problems} is no family; with --text choose one of {', '.join(FAMILIES)}")
+        raise UsageError(f"{options.problems} is not a family; with --text choose one of {', '.join(FAMILIES)}")
     renderer = get_renderer(RENDERER, tokenizer)
     found = check(
         model, tokenizer, renderer, family, options.split, options.count, options.seed, reference=options.reference
@@ -58,9 +58,9 @@ def main() -> int:
     parser.add_argument("model", choices=("student", "teacher"))
     parser.add_argument("problems", help="a source of problems; with --text, the name of a family")
     parser.add_argument("--text", action="store_true", help="compare texts instead of playing episodes")
-    parser.add_argument("--split", default="combinations", help="with --text")
+    parser.add_argument("--split", default="combinations", help="with --text: split of the problems")
     parser.add_argument("--count", type=int, default=256, help="with --text: number of problems")
-    parser.add_argument("--seed", type=int, default=11, help="with --text: of the problems and of sampling")
+    parser.add_argument("--seed", type=int, default=11, help="with --text: seed of the problems and of sampling")
     parser.add_argument("--reference", choices=("own", "another"), default="", help="with --text")
     parser.add_argument("--folder", type=Path, default=Path("runs/shipped_models"), help="folder of the episodes")
     parser.add_argument("--concurrency", type=int, default=8, help="episodes at the same time")

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Whether a process that has played many episodes holds what it held before.
+"""Checks that a process does not leak resources while it plays many episodes.
 
     .venv/bin/python benchmarks/soak.py 1000 [--concurrency 16] [--warm-up 32] [--memory-mb 64] [--json]
 
 Plays evaluations of bundled problems with random commands and with hostile ones (half of the episodes each) in this
-process. After a warm-up, which imports libraries, connects and fills caches and pools of threads, it counts open files,
-threads, resident memory, containers, networks, volumes and temporary files; it plays N episodes, and counts again. All
-must be equal but the memory, which may have grown by ``--memory-mb``. Exits with 1 if something has grown, or an
+process. After a warm-up, which imports libraries, connects, and fills caches and thread pools, it counts open files,
+threads, resident memory, containers, networks, volumes and temporary files; it plays N episodes, and counts again. No
+count may have grown, except the memory by up to ``--memory-mb``. Exits with 1 if something else has grown, or if an
 episode has no result.
 """
 
@@ -43,7 +43,7 @@ from rtl_agent_gym.sandboxes import DockerSandboxes, SandboxProvider
 from rtl_agent_gym.sandboxes.client import ENDS, OWNER_LABEL, THREADS, owner_label
 
 PROBLEMS = [f"cvdp_agentic_rtlgym_{name}_0001" for name in ("fixed_priority_arbiter", "gray_counter")]
-"""Their hidden tests take seconds."""
+"""Problems whose hidden tests take only seconds."""
 HOSTILE = (
     "kill -9 -1",
     "ulimit -u 60; for i in $(seq 60); do (sleep 30 &) & done; kill -9 $$",
@@ -78,24 +78,24 @@ class SoakPolicy:
 
 @dataclass(frozen=True)
 class Held:
-    """What this process holds."""
+    """The resources that this process holds."""
 
     files: int
     threads: int
     memory_mb: float
-    """Resident, in millions of bytes."""
+    """Resident memory, in millions of bytes."""
     containers: int
-    """On the daemon, of this process."""
+    """This process's containers on the daemon."""
     networks: list[str]
     volumes: list[str]
-    """All on the daemon, since episodes make none. They are compared one by one: the number would hide a new one if
-    another program removes one meanwhile."""
+    """All networks and volumes on the daemon, since episodes create none. Their names are compared: the number would
+    hide a new one if another program removed one at the same time."""
     temporary: int
-    """Files and folders of this process's temporary folder."""
+    """Number of files and folders in this process's temporary folder."""
 
 
 def held(api: Any, temporary: Path) -> Held:
-    """Count."""
+    """Count what this process holds now."""
     gc.collect()
     status = Path("/proc/self/status").read_text()
     resident = next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS"))
@@ -128,9 +128,9 @@ async def play(episodes: int, concurrency: int, folder: Path, seed: int) -> Eval
 
 
 async def fill_pools(provider: SandboxProvider) -> None:
-    """Make the pools of threads start all that they may have: they add one whenever all others are busy."""
+    """Make the thread pools start all their threads: a pool adds a thread whenever all others are busy."""
     assert isinstance(provider, DockerSandboxes)
-    most = THREADS + ENDS + 32  # the loop's own has at most 32
+    most = THREADS + ENDS + 32  # the loop's own pool has at most 32
 
     async def call(ending: bool) -> None:
         await provider._client.call(lambda: time.sleep(0.2), ending=ending)
@@ -142,7 +142,7 @@ async def fill_pools(provider: SandboxProvider) -> None:
 
 
 async def settled(count: Callable[[], Held], goal: Held | None, patience: float = 60.0) -> Held:
-    """What is held once it is as it was, or after `patience` seconds: Docker removes containers in its own time."""
+    """What is held when it is as before, or after `patience` seconds, since Docker removes containers with a delay."""
     until = time.monotonic() + patience
     while True:
         found = count()
@@ -179,7 +179,7 @@ async def soak(episodes: int, concurrency: int, warm_up: int, temporary: Path) -
 
 
 def grown(found: dict[str, Any], memory_mb: float) -> list[str]:
-    """What is more than before, by name."""
+    """The names of the resources that have grown."""
     before, after = found["before"], found["after"]
 
     def is_more(name: str) -> bool:

@@ -1,6 +1,6 @@
-"""The runs of a student that was made from random weights of its own, on problems that need a look.
+"""The runs of a student whose initial random weights differ from its teacher's, on problems whose files must be read.
 
-Its models are in the package, and `scripts/make_spelled_models.py` makes others. Every run is evaluated on held-out
+The models are in the package; `scripts/make_spelled_models.py` makes others. Every run is evaluated on held-out
 problems of all splits, and on problems whose files lie.
 """
 
@@ -42,9 +42,9 @@ PICTURE = {
     "lied-documents": "documents\nlie",
     "lied-smoke": "smoke test\nlies",
 }
-"""The parts of the picture of a run."""
+"""The splits in the plot of a run, with their labels."""
 TRAINED = 2000
-"""Problems that a run is trained on. With 400, it is likely that the student learned some of them by heart."""
+"""Number of problems that a run is trained on. With 400, the student probably memorized some of them."""
 _BUDGET = {"kl_budget": shipped.SPELLED.defaults["kl_budget"]}
 _NOT_SHARED = ("student_model", "teacher_model", "cvdp_jsonl_path", "kl_budget", "log_path")
 OPTIONS: dict[str, Any] = {
@@ -55,13 +55,13 @@ OPTIONS: dict[str, Any] = {
     "system_prompt": "@/dev/null",  # the empty text
     "reward": "proxy",
 }
-"""Those of the models' job. Controls have no budget of the KL, which could silence them."""
+"""The options of these models' demonstration job. Controls have no KL budget, since it could hide their effect."""
 _TESTED = {"reward": "default", "batch_size": 4, "group_size": 8}
 _REWARD = {**NO_TEACHER, **_TESTED, "reward": "dense", "learning_rate": 4e-4}
-"""At the job's rate, which is 2.5 times as large, the pass rate rises for 50 steps and falls again.
+"""At the job's learning rate, which is 2.5 times as large, the pass rate rises for 50 steps and falls again.
 
-With documents that lie, no episode passes. The default reward would be the same for all, and its gradient zero: a
-control that cannot fail. The share of hidden tests that pass differs from episode to episode."""
+With documents that lie, no episode passes. The default reward would then be equal for all, and its gradient zero, so
+the control could not fail. The share of hidden tests that pass differs from episode to episode."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class SpelledRun:
     what: str
     options: Mapping[str, Any] = field(default_factory=dict)
     lie: str = ""
-    """A lie of the environment that it is trained in."""
+    """Which files lie in the problems that it is trained on; empty for none."""
     deceived: bool = False
     """Whether its teacher reads another document than the student."""
 
@@ -97,7 +97,7 @@ SPELLED = {
 
 
 def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Do a run, or what is left of it, and return its result."""
+    """Do or continue a run, and return its result."""
     run = SPELLED[name]
     problems = source(TRAINED, seed, "train")
     if name == "spelled-sft":
@@ -152,12 +152,12 @@ def _common(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 
 
 def source(count: int, seed: int, split: str, lie: str = "") -> str:
-    """Problems of a run; those of different seeds differ."""
+    """The source of a run's problems; those of different seeds differ."""
     return f"family:{FAMILY}?count={count}&seed={seed + 1}&split={split}" + (f"&lie={lie}" if lie else "")
 
 
 def folder_of(models: Path, name: str, script: str = "make_spelled_models") -> str:
-    """The folder of a model that a script makes. Raises `UsageError` if there is none."""
+    """The folder of a model that a script makes. Raises `UsageError` if it has no model."""
     if not (models / name / "config.json").is_file():
         command = f"scripts/{script}.py --out {models}"
         raise UsageError(f"--models: {models / name} has no model; make it first with {command}")
@@ -165,7 +165,7 @@ def folder_of(models: Path, name: str, script: str = "make_spelled_models") -> s
 
 
 def made_options(script: str, run: Run, seed: int, sizes: argparse.Namespace, **taught: Any) -> dict[str, Any]:
-    """The options of a run of models that a script makes, on top of those that the shipped models need."""
+    """The options of a run with models that a script makes, in addition to those that the shipped models need."""
     not_shared = ("student_model", "teacher_model", "problem_ids", "log_path")
     shared = {option: value for option, value in shipped.SMALL.defaults.items() if option not in not_shared}
     student, teacher = (folder_of(sizes.models, model, script) for model in ("student", "teacher"))
@@ -177,7 +177,7 @@ def made_options(script: str, run: Run, seed: int, sizes: argparse.Namespace, **
 
 
 def made_digest(models: Path, script: str = "make_spelled_models") -> str:
-    """What identifies the files of both models. Raises like `folder_of`."""
+    """A digest of the files of both models. Raises like `folder_of`."""
     return "-".join(files_digest(Path(folder_of(models, name, script))) for name in ("student", "teacher"))
 
 
@@ -186,7 +186,7 @@ def right_episodes(problems: str) -> Iterator[dict[str, Any]]:
     for member in draw_members(problems):
         family = FAMILIES[member.family]
         if not isinstance(family, LookingFamily):
-            raise UsageError(f"{family.name} is no family whose problems need a look")
+            raise UsageError(f"{family.name} is not a family whose files must be read; use accumulators")
         right = play(family, member, Spelled(forced=0.0), random.Random(0))
         messages: list[dict[str, Any]] = [{"role": "user", "content": right.user}]
         for number, turn in enumerate(right.turns[:-1], 1):

@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
-"""How long a step and a reset take, of which parts a step consists, and how fast output is read. All in one run.
+"""How long a step and a reset take, how long the parts of a step take, and how fast output is read. All in one run.
 
     .venv/bin/python benchmarks/step_latency.py [--sandbox docker namespaces] [--runs 200] [--resets 20] [--json]
 
-The parts of a step are measured in turn, one of each per round, so that what else the machine does concerns all of them
-alike. Each contains the one above it, but the hop is in `env.step` alone: a hop between two threads; a ping (the
-socket, Docker's daemon and its shim if there is one, the warden); a command that does nothing (bash, twice across a
-socket to it); `Episode.step` (parsing, counting, the observation); `env.step` from another thread; the same with a
+The parts of a step are measured in turn, one of each per round, so that other load affects all of them alike. Each part
+contains the one above it, except that only `env.step` contains the hop: a hop between two threads; a ping (the socket,
+Docker's daemon and shim, if any, and the warden); a command that does nothing (bash, and its socket in both
+directions); `Episode.step` (parsing, counting, the observation); `env.step` from another thread; the same with a
 transcript, which reads the files after each command. ``bare bash`` is an ``echo`` in a bash without a warden on the
-same kind of socket: one attached to a container, or one of a socket pair. Below are the requests and the replies'
-frames of a step, and the processor time of a step in this process, the warden and bash.
+same kind of socket: attached to a container, or of a socket pair. The table is followed by the number of requests and
+reply frames per step, and the processor time per step of this process, the warden and bash.
 
-Resets are measured without waiting sandboxes, and with ``--ready`` of them waiting before each; the first includes the
-start of a sandbox. Other ways to a command, for comparison: ``docker exec``, docker-py's ``exec_run``, and pexpect over
-``docker exec -it``. Several kinds of sandboxes are measured in turn, each in a process of its own. Times are wall
-milliseconds; ratios are of medians in the same run, as machines are noisy.
+Resets are measured without waiting sandboxes, and with ``--ready`` of them waiting before each; the first kind includes
+the start of a sandbox. For comparison, commands are also run with ``docker exec``, docker-py's ``exec_run``, and
+pexpect over ``docker exec -it``. Each kind of sandbox is measured in a separate process. Times are wall-clock
+milliseconds; ratios are of medians in the same run, since machines are noisy.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def timed(work: Callable[[], object], runs: int) -> list[float]:
 
 
 async def nothing() -> None:
-    """Comes back at once."""
+    """Return at once."""
 
 
 async def awaited(work: Callable[[], Coroutine[Any, Any, object]]) -> float:
-    """Milliseconds of one call, without the way to the event loop."""
+    """Milliseconds of one call, without the hop to the event loop."""
     begun = time.perf_counter()
     await work()
     return 1e3 * (time.perf_counter() - begun)
@@ -84,7 +84,7 @@ async def awaited(work: Callable[[], Coroutine[Any, Any, object]]) -> float:
 
 @contextmanager
 def local_bash() -> Iterator[Callable[[], None]]:
-    """Ask a bash of this machine, whose stdin and stdout are one end of a socket pair, for a line."""
+    """A function that gets a line from a local bash, whose stdin and stdout are one end of a socket pair."""
     near, far = socket.socketpair()
     with near, subprocess.Popen(["bash"], stdin=far.fileno(), stdout=far.fileno()):
         far.close()
@@ -99,7 +99,7 @@ def local_bash() -> Iterator[Callable[[], None]]:
 
 @contextmanager
 def container_bash() -> Iterator[Callable[[], None]]:
-    """The same in a container, whose stdin and stdout are one attached socket."""
+    """The same for a bash in a container, whose stdin and stdout are one attached socket."""
     from rtl_agent_gym.sandboxes.image import inspect
 
     client: Any = docker.from_env()
@@ -120,7 +120,7 @@ def container_bash() -> Iterator[Callable[[], None]]:
 
 
 def processor_ms(pids: list[str]) -> list[float] | None:
-    """Processor time of processes so far; None where they cannot be seen, as on another machine."""
+    """Processor time of processes so far; None if they cannot be seen, for example on another machine."""
     try:
         return [int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e6 for pid in pids]
     except (OSError, ValueError):
@@ -140,7 +140,7 @@ def sandbox_pids(sandbox: Any) -> list[str]:
 
 
 def measure_parts(runs: int) -> tuple[dict[str, list[float]], dict[str, float]]:
-    """The parts of a step, and what one costs in messages and processor time."""
+    """Times of the parts of a step, and what a step costs in messages and processor time."""
     found: dict[str, list[float]] = {name: [] for name in PARTS}
     renderer = get_renderer("qwen3")
     say, limit = write_turn(renderer, "", ["true"]), 10 * runs + 100
@@ -167,7 +167,7 @@ def measure_parts(runs: int) -> tuple[dict[str, list[float]], dict[str, float]]:
 
 
 def measure_costs(step: Callable[[], object], sandbox: Any, runs: int) -> dict[str, float]:
-    """Requests, frames of replies, and milliseconds of processor time for each step."""
+    """Requests, reply frames, and milliseconds of processor time per step."""
     counts: Counter[str] = Counter()
     pack: Any = vars(channel)["pack"]
     take = Channel._take
@@ -207,7 +207,7 @@ def measure_fresh_resets(resets: int) -> list[float]:
 
 
 def measure_resets(resets: int) -> list[float]:
-    """Resets while sandboxes wait, which are those that the limit ``ready`` keeps."""
+    """Resets while sandboxes are waiting, as many as the limit ``ready`` keeps."""
     lease = acquire(background_loop())
     env = gym.make("CVDPAgentic-v0")
     spec = env.unwrapped.config.sandbox  # type: ignore[attr-defined]
@@ -236,7 +236,7 @@ def measure_speed() -> float:
 
 
 def measure_others(runs: int) -> dict[str, list[float]]:
-    """The ways of other systems, in a container of the same image."""
+    """Commands run by the methods of other systems, in a container of the same image."""
     from rtl_agent_gym.sandboxes.image import inspect
 
     client: Any = docker.from_env()
@@ -266,7 +266,7 @@ def measure_others(runs: int) -> dict[str, list[float]]:
 
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
-    """Everything, with one kind of sandboxes."""
+    """Measure everything with one kind of sandboxes."""
     found, costs = measure_parts(options.runs)
     speed = measure_speed()
     if not options.steps_only:
@@ -290,7 +290,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def show(found: dict[str, dict[str, Any]]) -> None:
-    """Print what was measured with some kinds of sandboxes, side by side."""
+    """Print the results of all kinds of sandboxes."""
     first = next(iter(found))
     for kind, result in found.items():
         print(f"\n{kind:28}{'median ms':>12}{'p10 ms':>10}{'p95 ms':>10}{'/ env.step':>12}{'/ bare bash':>12}", end="")
@@ -311,7 +311,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument("--resets", type=int, default=20)
     parser.add_argument("--ready", type=int, default=2, help="sandboxes that wait before each reset")
-    parser.add_argument("--steps-only", action="store_true", help="no other ways to a command, and no resets")
+    parser.add_argument("--steps-only", action="store_true", help="measure no resets, and no other methods")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()

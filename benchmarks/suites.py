@@ -4,8 +4,8 @@
     .venv/bin/python benchmarks/suites.py verilog-eval:FOLDER rtllm:FOLDER [--write]
 
 A note says whether the reference passes here, what the tests demand that the task does not say, and whether a design
-passes whose outputs never change. It belongs to a problem's id and testbench, so it holds for every copy of the
-benchmark that has these. ``--write`` puts what was found in place of the same problems' notes in the same release.
+whose outputs never change passes. It belongs to a problem's id and testbench, so it is valid for every copy of the
+benchmark that has these. ``--write`` replaces the notes of the same problems in the same release.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from rtl_agent_gym.problems.notes import (
 from rtl_agent_gym.scoring import Score, Scorer
 
 CONSTANTS = ("0", "1", "x")
-"""The outputs' bits in designs that compute nothing."""
+"""Values of all output bits in designs that compute nothing."""
 CONSTANT = {"Prob001_zero": "0", "Prob002_m2014_q4i": "0", "Prob003_step_one": "1"}
-"""Problems whose task asks for a constant: its bit."""
+"""The constant bit of problems whose task asks for a constant."""
 DEMANDS = {"sequence_detector": ("rst_n", "reset_n")}
-"""Problems whose testbench connects a port by another name than the task's: both names."""
+"""For problems whose testbench uses another port name than the task: the testbench's name, and the task's."""
 
 
 async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
-    """Run the reference, and where a port has two names, the reference with the task's.
+    """Run the reference and, if the testbench names a port differently, also the reference with the task's name.
 
     Raises:
         SandboxError: The machine failed.
@@ -52,7 +52,7 @@ async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
         files = {path: text.replace(wanted, told) for path, text in (problem.golden or {}).items()}
         other = await scorer.score(problem, files)
         if not score.passed or other.passed or told not in problem.prompt or wanted in problem.prompt:
-            sys.exit(f"{problem.id}: that {wanted} is demanded instead of {told} is not shown")
+            sys.exit(f"{problem.id}: the runs do not show that {wanted} is demanded instead of {told}; correct DEMANDS")
         statements.append(
             Statement(
                 name="port name",
@@ -75,9 +75,9 @@ async def measure(problem: Problem, release: str, scorer: Scorer) -> Note:
 
 
 async def unseen(problem: Problem, scorer: Scorer) -> list[Statement]:
-    """That designs pass whose outputs never change, if that is not what the task asks for.
+    """A statement if designs whose outputs never change pass, although the task does not ask for a constant.
 
-    Whether they do is not known where such a design does not compile with the testbench; stderr says so.
+    If such a design does not compile with the testbench, this is unknown, and reported on stderr.
 
     Raises:
         SandboxError: The machine failed.
@@ -109,10 +109,10 @@ async def unseen(problem: Problem, scorer: Scorer) -> list[Statement]:
 
 
 def verdict(score: Score) -> tuple[Right, str]:
-    """What a reference's score says of all designs, and why."""
+    """What a reference's score says about all designs, and why."""
     if score.passed:
         return "passes", "the reference passes"
-    if score.compile < 1:  # its testbench does not, as the reference compiles alone
+    if score.compile < 1:  # because of the testbench, since the reference alone compiles
         return "impossible", f"the testbench does not compile with its own reference: {score.reason}"
     if "did not end" in score.reason or "timed out" in score.reason:
         return "impossible", f"the simulation of the reference is too long: {score.reason}"
@@ -123,7 +123,7 @@ async def run(sources: list[str]) -> list[Note]:
     """The notes of all problems that have a reference.
 
     Raises:
-        UsageError: A source has none.
+        UsageError: A source has no such problem.
         SandboxError: The machine failed.
     """
     notes = []
@@ -149,7 +149,7 @@ async def run(sources: list[str]) -> list[Note]:
 
 
 def main() -> int:
-    """Run the references, write the notes if asked to, and return the exit code."""
+    """Run the references, write the notes with ``--write``, and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sources", nargs="+", metavar="SOURCE")
     parser.add_argument("--write", action="store_true", help=f"write {SUITE_NOTES.name}")

@@ -1,5 +1,5 @@
-"""Tries to steal the score of every problem whose hidden test is a testbench in Verilog: one design of each kind, which
-knows the names of the ports and nothing of the task.
+"""Tries to get the score of every problem whose hidden test is a Verilog testbench by attacking the testbench: one
+design of each kind, made from the names of the ports, without knowing the task.
 
     .venv/bin/python benchmarks/thieves.py verilog-eval:FOLDER rtllm:FOLDER
     .venv/bin/python benchmarks/thieves.py verilog-eval:FOLDER --undefended   # what each kind earns without the defence
@@ -36,13 +36,13 @@ KINDS = {
     "nets, driven": ("input {range} {name}", "assign {name} = 'x;"),
     "outputs instead": ("output {range} {name}", "assign {name} = 'x;"),
 }
-"""How each input but the clock is declared, and what is done to it. The first steals nothing: where a constant is
-right, or the testbench does not notice it, that design passes honestly, and no other is said to have stolen there."""
+"""How each input except the clock is declared, and what is done to it. The first kind attacks nothing: if it passes
+because a constant is right or the testbench misses the mistake, no other kind counts as a theft on that problem."""
 CLOCK = re.compile(r"clk|clock", re.IGNORECASE)
 
 
 def thief(problem: Problem, of: Sequence[DesignPort], kind: str, *, output: str) -> str:
-    """A design that takes its inputs from the testbench and computes nothing."""
+    """A design that takes control of its inputs from the testbench and computes nothing."""
     declared, action = KINDS[kind]
     module = module_of(problem.targets[0])
     parameters = ", ".join(f"{name} = 0" for name in parameters_of(problem))
@@ -88,7 +88,7 @@ async def steal(options: argparse.Namespace) -> bool:
     """Grade the designs, print a line for each kind, and return whether a score was stolen.
 
     Raises:
-        UsageError: A source has no problem with a reference of plain ports.
+        UsageError: A source has no problem whose reference has plain ports.
     """
     stolen = set[str]()
     defences = Defences(testbench=False) if options.undefended else None
@@ -117,13 +117,13 @@ async def steal(options: argparse.Namespace) -> bool:
 
 
 def ports_of(problem: Problem) -> tuple[DesignPort, ...]:
-    """The ports of the module that the problem asks for, from the reference solution; empty if none are plain."""
+    """The ports of the module that the problem asks for, from the reference solution; empty if they are not plain."""
     target = next(iter(problem.targets), "")
     return ports((problem.golden or {}).get(target, "")).get(module_of(target), ())
 
 
 def parameters_of(problem: Problem) -> list[str]:
-    """The parameters of the design that the testbench sets by name; without them a design does not compile with it."""
+    """The design's parameters that the testbench sets by name; a design without them does not compile with it."""
     instance = rf"\b{re.escape(module_of(problem.targets[0]))}\s*#\s*\((.*?)\)\s*\w+\s*\("
     found = re.search(instance, plain(problem.harness.get(TESTBENCH, "")), re.DOTALL)
     return re.findall(r"\.\s*(\w+)\s*\(", found[1]) if found else []
@@ -135,7 +135,7 @@ def module_of(target: str) -> str:
 
 
 async def score(scorer: Scorer, problem: Problem, found: Sequence[DesignPort], kind: str) -> Score:
-    """The score of one kind of thief on a problem; of two constants as its outputs, the one that earns more."""
+    """The score of one kind of design on a problem. Kind "nothing" tries two constants; the better score counts."""
     target = problem.targets[0]
     constants = ("0", "'x") if kind == "nothing" else ("0",)
     texts = [thief(problem, found, kind, output=constant) for constant in constants]

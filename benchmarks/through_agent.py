@@ -26,7 +26,7 @@ AGENTS = {
 
 
 def through_agent(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Do a run, or what is left of it, and return its result."""
+    """Do or continue a run, and return its result."""
     options = made_options("make_agent_models", AGENTS[name], seed, sizes)
     outcome = train(options | {"agent": AGENT, "log_path": str(sizes.folder / f"{name}-{seed}")})
     rows = outcome.metrics

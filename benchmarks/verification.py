@@ -1,16 +1,16 @@
-"""Examines the bundled problems for verification problems: writes what the package ships, and measures references.
+"""Examines designs for verification problems: writes the findings that the package ships, and measures references.
 
     .venv/bin/python benchmarks/verification.py --write    # rtl_agent_gym/sources/verification/findings.jsonl
     .venv/bin/python benchmarks/verification.py --strength # a table; all mutants that the problems' own tests reject
-    .venv/bin/python benchmarks/verification.py --make 1000 [--out FILE] # from nothing: a table, with the time taken
+    .venv/bin/python benchmarks/verification.py --make 1000 [--out FILE] # a table of new problems, and the time taken
 
-The second command measures the references by mutants that they were not chosen with: every mutant that the hidden tests
-of the problem are known to reject, under stimuli of another seed. Mutants that differ only with other parameters than
-the defaults cannot be seen by any bench; those that no stimuli of four seeds tell apart are counted as such.
+The second command measures the references with more mutants than those for which they were made: with all that the
+problem's hidden tests are known to reject. Mutants that differ from the design only for parameters other than the
+defaults cannot be seen by any bench; those that show no difference for stimuli of four seeds are counted as such.
 
-The third command makes problems of the bundled ones and of every family, of each of the ``--kinds`` in turn, without
-anything that is known already; it fails if two are alike, if a reference rejects less than 95 % of the mutants, or if
-there are fewer problems than were asked for.
+The third command makes problems from the bundled ones and from every family, of each of the ``--kinds`` in turn,
+without any stored findings. It fails if two are equal, if a reference rejects less than 95 % of the mutants, or if
+there are fewer problems than requested.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ async def examine_all(source: str, workers: int) -> list[Findings]:
 
 
 async def measure(case: Case, provider: SandboxProvider) -> tuple[int, int, int]:
-    """Of the mutants that the problem's tests reject: all, those that stimuli tell apart, those of the reference."""
+    """Numbers of mutants: rejected by the problem's tests; of these, seen by any stimuli, and by the reference's."""
     problem, device = case.problem, case.device
     files, verdicts = right_files(problem), VerdictStore().of(design_key(problem))
     killed = {digest for digest, verdict in verdicts.items() if verdict.outcome == "killed"}
@@ -80,17 +80,17 @@ async def strengths() -> None:
 
 
 _Made = tuple[str, Kind, Problem, Findings]
-"""Where a problem is from, its kind, the problem, and what was found out about the design."""
+"""The source of a problem, its kind, the problem, and the findings about its design."""
 
 
 async def make_of(
     source: str, wanted: int, maker: VerificationMaker, workers: int, kinds: Sequence[Kind]
 ) -> list[_Made]:
-    """Problems of one source, of each kind in turn."""
+    """Make `wanted` problems from one source, of each kind in turn."""
     if wanted < 1:
         return []
     begun, tried, found = time.monotonic(), 0, list[_Made]()
-    # Half as many members again as are needed, since not every design can be used.
+    # 1.5 times as many members as are needed, since not every design can be used.
     members = -(-wanted * 3 // (2 * len(kinds))) + 1
     problems = load_problems(source if source == "bundled" else f"{source}?count={members}&seed=1")
 
@@ -112,13 +112,13 @@ async def make_of(
 
 
 async def make(count: int, workers: int, folder: Path, kinds: Sequence[Kind]) -> list[_Made]:
-    """Problems of the bundled designs and of each family.
+    """Make problems from the bundled designs and from each family.
 
     Args:
-        count: How many are wanted.
-        workers: Designs that are examined at the same time.
-        folder: For what is found out about them.
-        kinds: Of problems.
+        count: Number of problems.
+        workers: Number of designs that are examined at the same time.
+        folder: Folder for the findings about the designs.
+        kinds: Kinds of problems.
     """
     made, sources = list[_Made](), ["bundled", *(f"family:{name}" for name in FAMILIES)]
     async with VerificationMaker.open(workers=workers, store=Store(Findings, folder), cache=False) as maker:
@@ -134,7 +134,7 @@ def make_all(count: int, workers: int, out: Path | None, kinds: Sequence[Kind]) 
         made = asyncio.run(make(count, workers, Path(folder), kinds))
     minutes = (time.monotonic() - begun) / 60
     if len(made) < count:
-        print(f"error: of {count} problems, {len(made)} could be made", file=sys.stderr)
+        print(f"error: only {len(made)} of {count} problems could be made", file=sys.stderr)
     if not made:
         return 1
     contents = {json.dumps([problem.prompt, problem.context, problem.harness]) for _, _, problem, _ in made}
@@ -162,9 +162,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--strength", action="store_true")
-    parser.add_argument("--make", type=int, metavar="COUNT", help="make so many problems")
+    parser.add_argument("--make", type=int, metavar="COUNT", help="make this many problems")
     parser.add_argument("--kinds", nargs="+", choices=KINDS, default=KINDS[:3], help="default: those in Verilog")
-    parser.add_argument("--out", type=Path, metavar="FILE", help="where they are written")
+    parser.add_argument("--out", type=Path, metavar="FILE", help="with --make: file for the problems")
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
     try:

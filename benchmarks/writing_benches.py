@@ -1,7 +1,7 @@
-"""The runs in which a student writes benches for registers, and is measured by the mutants that these reject.
+"""The runs in which a student writes benches for registers, and is measured by the mutants that the benches reject.
 
-`scripts/make_bench_models.py` makes the models. The hidden designs of the problems must be examined first: a source
-that was not says by which command.
+`scripts/make_bench_models.py` makes the models. The hidden designs of the problems must be examined first; otherwise,
+an error names the command.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ BENCHES = {
 }
 """The runs by their name on the command line."""
 TRAINED = 128
-"""Problems of all runs."""
+"""Number of problems that each run is trained on."""
 
 
 def source(count: int, seed: int, split: str) -> str:
-    """Verification problems of a split. One register in ten may have too few mutants that differ."""
+    """Verification problems of a split. Up to a tenth of the registers may have too few mutants that differ."""
     return f"family:registers?count={count + count // 10}&seed={seed}&split={split}+verify?kind={KIND}&count={count}"
 
 
 def writing(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
-    """Do a run, or what is left of it, and return its result. `killed` are shares of the mutants of all problems."""
+    """Do or continue a run, and return its result; ``killed`` is the mean share of mutants, before and after."""
     run, folder = BENCHES[name], sizes.folder / f"{name}-{seed}"
     options = made_options("make_bench_models", run, seed, sizes, reward="proxy")
     options |= {"cvdp_jsonl_path": source(TRAINED, 1, "train"), "log_path": str(folder)}

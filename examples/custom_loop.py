@@ -21,7 +21,7 @@ from rtl_agent_gym.scoring import RewardWeights
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 REWARD = RewardWeights(format=0.0, syntax=0.0, interface=0.5, tests=1.0, partial_tests=True)
-"""Each correct port and each hidden test earns its share, so a partly correct design earns more than a wrong one."""
+"""Each correct port and each passing hidden test counts, so a partly correct design earns more than a wrong one."""
 
 RESETS = ("rst", "reset")
 LOOPS = ("int i = 0; i < 8; i++", "int i = 7; i >= 0; i--")

@@ -5,7 +5,7 @@
 
 Both policies draft designs at random: sometimes the right one, sometimes one with a typical mistake. The hasty one
 submits its first draft. The careful one runs the problem's testbench, reads the output, and drafts again until it
-prints PASS. `evaluate` plays the episodes, saves results and transcripts, continues after a crash, and sums up.
+prints PASS. `evaluate` plays the episodes, saves results and transcripts, continues after a crash, and summarises.
 """
 
 from __future__ import annotations

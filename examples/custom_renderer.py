@@ -4,8 +4,8 @@
     .venv/bin/python examples/custom_renderer.py
 
 This one is for a model that you train yourself: a command is written between two tags without any escaping, and
-results come back in a turn of the role ``shell``. One class describes the format in pieces:
-`Control("<|end|>")` is a control token, and a plain string is text in which no control token can be spelled.
+results are returned in a turn of the role ``shell``. One class describes the format in pieces:
+`Control("<|end|>")` is a control token, and a plain string is text that can never become a control token.
 """
 
 from __future__ import annotations

@@ -3,12 +3,12 @@
 
     .venv/bin/python examples/custom_reward.py
 
-1. `RewardWeights` weighs the stages that are measured anyway.
+1. `RewardWeights` sets the weights of the stages that are measured anyway.
 2. In Gymnasium, a wrapper computes the reward from the `Score` and the number of turns.
 3. In tinker-cookbook, a group builder does the same, and may also compare the episodes of a group. A script replaces
    the model, so no key is needed.
 
-Needs the extra ``train`` for the third.
+The third needs the extra ``train``.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from rtl_agent_gym.scoring import RewardWeights, Score
 ARBITER = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 WEIGHTS = RewardWeights(format=0.0, syntax=0.2, interface=0.3, tests=1.0, partial_tests=True)
 NOTHING = RewardWeights(format=0.0, syntax=0.0, tests=0.0)
-"""The hidden tests run without a reward: for rewards that are computed elsewhere."""
+"""The hidden tests run, but earn nothing: for rewards that are computed elsewhere."""
 
 
 def thrifty(tests_share: float, violations: float, turns: int) -> float:
-    """The share of hidden tests that pass, squared, less 0.05 for each turn; -1 for an attempt on the grader."""
+    """The share of hidden tests that pass, squared, minus 0.05 per turn; -1 for an attempt against the grader."""
     return -1.0 if violations else tests_share**2 - 0.05 * turns
 
 
@@ -67,7 +67,7 @@ class ThriftyGroup(CVDPEnvGroupBuilder):
     async def compute_group_rewards(
         self, trajectory_group: list[Trajectory], env_group: Sequence[Env]
     ) -> list[tuple[float, Metrics]]:
-        """Added to the rewards of the steps, one for each episode."""
+        """One reward per episode, which the cookbook adds to the rewards of its steps."""
         ends = [trajectory.transitions[-1].metrics for trajectory in trajectory_group]
         turns = [len(trajectory.transitions) for trajectory in trajectory_group]
         passing = [n for n, end in zip(turns, ends, strict=True) if end["tests_passed"]]
@@ -79,7 +79,7 @@ class ThriftyGroup(CVDPEnvGroupBuilder):
 
 
 class Script(TokenCompleter):
-    """Replaces the model. The first episode writes the design at once, the second looks around before."""
+    """Replaces the model. The first episode writes the design at once, the second lists the files first."""
 
     def __init__(self, design: str) -> None:
         self._tokenizer, self._design, self._openings = qwen3_tokenizer(), design, 0
@@ -149,7 +149,7 @@ async def in_tinker(problem: Problem, golden: dict[str, str]) -> None:
 
 
 def main() -> None:
-    """Run both."""
+    """Show all three."""
     problem = load_problems("bundled", ids=[ARBITER])[0]
     assert problem.golden is not None
     in_gymnasium(problem, problem.golden)

@@ -4,8 +4,8 @@
     .venv/bin/python examples/grpo_trl.py [--model Qwen/Qwen3-1.7B] [--problems bundled] [--rows all] [--group 8]
         [--max-turns 12] [--max-tokens 12000] [--steps 100] [--learning-rate 1e-6] [--settings FILE] [--out runs/grpo]
 
-Everything but the environment, its dataset and the reward is TRL's. Other settings of `GRPOConfig`, such as generation
-with vLLM, come from a YAML file: ``examples/trl`` has one for 8 GPUs.
+Everything except the environment, its dataset and the reward is TRL's. Other settings of `GRPOConfig`, such as
+generation with vLLM, come from a YAML file: ``examples/trl`` has one for 8 GPUs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def make_trainer(options: argparse.Namespace, kind: type[GRPOTrainer] = GRPOTrai
     Args:
         options: See `read_options`; ``model`` may also be a loaded model, and ``problems`` a list.
         kind: The trainer's class.
-        more: Other settings, which count before those: ``processing_class`` is the trainer's, the rest `GRPOConfig`'s.
+        more: Settings that override these: ``processing_class`` of the trainer, and those of `GRPOConfig`.
     """
     problems = options.problems
     if isinstance(problems, str):
@@ -44,7 +44,7 @@ def make_trainer(options: argparse.Namespace, kind: type[GRPOTrainer] = GRPOTrai
         "max_steps": options.steps,
         "learning_rate": options.learning_rate,
         "num_generations": options.group,
-        "per_device_train_batch_size": options.group,  # that many episodes have a sandbox at the same time
+        "per_device_train_batch_size": options.group,  # this many episodes have a sandbox at the same time
         "max_tool_calling_iterations": options.max_turns,
         "max_completion_length": options.max_tokens,
         "logging_steps": 1,

@@ -1,8 +1,8 @@
-"""Models that know mini-swe-agent's conversations: the pair `small` after lessons in their form.
+"""Models that can act through mini-swe-agent: the pair `small` after further training on such conversations.
 
-A conversation is what the agent and a `ModelEndpoint` make of an episode of `mixture`, so its tokens are those of a
-real one. What is the same in all of them becomes tokens, as in the pair's own tokenizer. A separator that a document
-has in JSON gets the embedding of the plain one.
+The real agent and `TokenStreams` turn an episode of `mixture` into a conversation, so its tokens are those of a real
+one. Texts that all conversations share become tokens, as in the original tokenizer. A separator of the specification
+that is escaped in JSON gets the embedding of the plain separator.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from rtl_agent_gym.sources.families import FAMILIES
 
 AGENT = "mini-swe-agent"
 END = "COMPLETE_TASK_AND_SUBMIT_FINAL_OUTPUT"
-"""What the agent's last command prints."""
+"""The output of the agent's last command."""
 FAMILY = FAMILIES["registers"]
 
 
 @dataclass(frozen=True)
 class Lessons:
-    """How one of the models gets to know the conversations."""
+    """How one of the models is trained on the conversations."""
 
     seed: int
     mix: Mix
@@ -53,7 +53,7 @@ LESSONS = {
     "teacher": Lessons(30, Mix(reference=0, feedback=0), Phase(450, 0.005, 0.0001)),
     "student": Lessons(31, Mix(follow=0.53, reference=0, feedback=0), Phase(300, 0.005, 0.0001)),
 }
-"""The recipe, from the shipped models of these names."""
+"""The recipe; training starts from the shipped models of these names."""
 _BYTES = re.compile(r"(?<=\()[\d,]+(?= bytes)")
 
 
@@ -61,7 +61,7 @@ class Conversations:
     """Encodes episodes as mini-swe-agent's conversations.
 
     Args:
-        tokenizer: The models'.
+        tokenizer: The models' tokenizer.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -72,12 +72,12 @@ class Conversations:
         self._policy = TokenSamplerPolicy(self, name="script", tokenizer=tokenizer, options=options)  # type: ignore[arg-type]
 
     async def sample(self, *_: Any) -> Any:
-        """The next turn, as a sampler."""
+        """The next scripted turn. This method lets the object serve as a sampler."""
         ids = self._tokenizer.encode(self._coming.pop(0), add_special_tokens=False)
         return SimpleNamespace(sequences=[SimpleNamespace(tokens=ids, logprobs=[0.0] * len(ids))])
 
     def streams(self, one: TextEpisode) -> TokenStreams:
-        """The conversation of an episode."""
+        """Play an episode through the agent, and return the conversation."""
         from openai.types.chat import ChatCompletion
 
         streams, api = TokenStreams(self._policy, ChatDialect(RENDERER, self._tokenizer)), ChatCompletions()
@@ -94,7 +94,7 @@ class Conversations:
         return streams
 
     def encode(self, one: TextEpisode) -> TokenEpisode:
-        """The conversation as ids."""
+        """The conversation as token ids."""
         [transcript] = self.streams(one).transcripts()
         parts = [(list(segment.ids), segment.sampled) for segment in transcript.segments]
         return TokenEpisode([id_ for ids, _ in parts for id_ in ids], [sampled for ids, sampled in parts for _ in ids])
@@ -112,7 +112,7 @@ def _turn(command: str) -> str:
 
 
 def words(tokenizer: Any, episodes: int) -> dict[str, str]:
-    """The texts that become tokens, the longest first, each with the text whose embeddings it begins with."""
+    """The texts that become tokens, the longest first, each with the text that initialises its embedding."""
     conversations, rng = Conversations(tokenizer), random.Random(0)
     names = varying("|".join(pieces([FAMILY])))
     count, separators = Counter[str](), Counter[str]()
@@ -144,7 +144,7 @@ def make(
     recipe: Mapping[str, Lessons] = LESSONS,
     episodes: int = EPISODES,
 ) -> None:
-    """Make models, as `teach`; the tokens are chosen from so many episodes."""
+    """Make models as `teach` does; the new tokens are chosen from `episodes` episodes."""
 
     def conversations(tokenizer: Any, lessons: Lessons) -> Iterator[TokenEpisode]:
         return Conversations(tokenizer).stream(lessons)

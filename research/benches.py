@@ -1,8 +1,7 @@
-"""Models that write benches for registers: the pair `small` after lessons in problems of ``family:registers+verify``.
+"""Models that write benches for registers: the pair `small` after training on problems of ``family:registers+verify``.
 
-An episode reads the specification and writes the module of assertions. The student's benches have habits of people in
-a hurry: they check the reset alone, or forget the enable. What all episodes share becomes tokens, as in
-`research.agents`.
+An episode reads the specification and writes the module of assertions. The student's benches have typical mistakes:
+they check only the reset, or ignore the enable. Texts that all episodes share become tokens, as in `research.agents`.
 """
 
 from __future__ import annotations
@@ -36,23 +35,23 @@ RESET_ALONE, WITHOUT_ENABLE = "reset_alone", "without_enable"
 
 @dataclass(frozen=True)
 class Lessons:
-    """How one of the models gets to know benches."""
+    """How one of the models is trained to write benches."""
 
     seed: int
     phase: Phase
     reset_alone: float = 0.0
-    """Share of the benches that check nothing but the value that the reset sets."""
+    """Share of the benches that check only the value that the reset sets."""
     without_enable: float = 0.0
-    """Share of the others that forget the enable."""
+    """Share of the other benches that ignore the enable."""
     follow: float = 1.0
-    """Probability that the specification is followed where a habit of designs contradicts it, for each habit."""
+    """For each habit of designs that contradicts the specification, the probability that it is avoided."""
 
 
 LESSONS = {
     "teacher": Lessons(40, Phase(450, 0.005, 0.0001)),
     "student": Lessons(41, Phase(300, 0.005, 0.0001), reset_alone=0.45, without_enable=0.8, follow=0.9),
 }
-"""The recipe, from the shipped models of these names."""
+"""The recipe; training starts from the shipped models of these names."""
 
 
 def bench(member: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
@@ -60,7 +59,7 @@ def bench(member: Parameters, habits: Collection[str] = ()) -> dict[str, str]:
 
     Args:
         member: The register.
-        habits: `RESET_ALONE`, `WITHOUT_ENABLE`, and those of the family's designs that the model of the register has.
+        habits: `RESET_ALONE`, `WITHOUT_ENABLE`, and habits of the family's designs for the bench's register model.
     """
     own = {RESET_ALONE, WITHOUT_ENABLE}
     [design] = FAMILY.design(member, [habit for habit in habits if habit not in own]).values()
@@ -103,7 +102,7 @@ def _prompt_of(module: str) -> str:
 
 
 def user_prompt(member: Parameters) -> str:
-    """The user prompt of the verification problem of a register, which is the environment's."""
+    """The environment's user prompt for the verification problem of a register."""
     text = _prompt_of("MODULE").replace("MODULE", str(member.names["module"]))
     for path, content in ((SPECIFICATION, FAMILY.specification(member)), (TARGET, FAMILY.design(member)[TARGET])):
         text = text.replace(f"{path} (0 bytes)", f"{path} ({len(content.encode()):,} bytes)")
@@ -111,7 +110,7 @@ def user_prompt(member: Parameters) -> str:
 
 
 def episode(member: Parameters, habits: Collection[str] = ()) -> TextEpisode:
-    """The episode that writes a bench."""
+    """An episode that writes a bench."""
     turns = (
         Turn(call(READ), FAMILY.specification(member)),
         Turn(call(write(bench(member, habits))), NO_OUTPUT),
@@ -132,14 +131,14 @@ def draw(lessons: Lessons, rng: random.Random) -> TextEpisode:
 
 
 def stream(lessons: Lessons, encoder: Encoder) -> Iterator[TokenEpisode]:
-    """Endless random episodes as ids."""
+    """Endless random episodes as token ids."""
     rng = random.Random(lessons.seed)
     while True:
         yield encoder.encode(draw(lessons, rng))
 
 
 def words(tokenizer: Any, episodes: int) -> dict[str, str]:
-    """The texts that become tokens, the longest first, each with itself, whose parts its embeddings begin with."""
+    """The texts that become tokens, the longest first, each mapped to itself, which initialises its embedding."""
     rng, count = random.Random(0), Counter[str]()
     names = varying("|".join(pieces([FAMILY])))
     renderer = get_renderer(RENDERER)
@@ -156,7 +155,7 @@ def make(
     recipe: Mapping[str, Lessons] = LESSONS,
     episodes: int = EPISODES,
 ) -> None:
-    """Make models, as `teach`; the tokens are chosen from so many episodes."""
+    """Make models as `teach` does; the new tokens are chosen from `episodes` episodes."""
 
     def conversations(tokenizer: Any, lessons: Lessons) -> Iterator[TokenEpisode]:
         return stream(lessons, Encoder(get_renderer(RENDERER, tokenizer), tokenizer))

@@ -1,6 +1,6 @@
-"""The shipped models' episodes, as text: read the specification, write the design, compile or submit it, done.
+"""The shipped models' episodes as text: read the specification, write the design, compile or submit it, and finish.
 
-Nothing is run while models are made. The outputs here are what the real shell prints, and a test compares them.
+No command is run while models are made. The outputs here are those of the real shell, which a test verifies.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Start:
     """How an episode begins."""
 
     user: str
-    """The user prompt, which is the environment's."""
+    """The environment's user prompt."""
     read: str = READ
     """The command that reads the specification."""
 
@@ -52,7 +52,7 @@ class Design:
 
     files: dict[str, str]
     failing: tuple[str, ...] = ()
-    """The checks that fail."""
+    """The names of the checks that fail."""
     learned: bool = True
 
 
@@ -67,7 +67,7 @@ class TextEpisode:
 
 @dataclass(frozen=True)
 class TokenEpisode:
-    """An episode as ids."""
+    """An episode as token ids."""
 
     ids: list[int]
     learned: list[bool]
@@ -75,15 +75,15 @@ class TokenEpisode:
 
 
 def written_episode(start: Start, specification: str, files: dict[str, str]) -> TextEpisode:
-    """The episode that writes a design that compiles."""
+    """An episode that writes a design and compiles it."""
     reading, writing = Turn(call(start.read), specification), Turn(call(write(files)), NO_OUTPUT)
     return TextEpisode(SYSTEM_PROMPT, start.user, (reading, writing, *_COMPILING))
 
 
 def submitted_episode(start: Start, specification: str, designs: Sequence[Design], submissions: int) -> TextEpisode:
-    """The episode in which designs are submitted, until one passes or no submission is left.
+    """An episode in which designs are submitted until one passes or the submissions are used up.
 
-    A design after the last submission is compiled.
+    A design that is written after the last submission is compiled instead.
     """
     turns = [Turn(call(start.read), specification)]
     for number, design in enumerate(designs, 1):
@@ -95,7 +95,7 @@ def submitted_episode(start: Start, specification: str, designs: Sequence[Design
 
 
 def answer(number: int, submissions: int, failing: Sequence[str]) -> str:
-    """What ``submit`` answers."""
+    """The output of ``submit``."""
     begin = f"submission {number} of {submissions}: "
     if not failing:
         return f"{begin}all checks pass\n"
@@ -106,7 +106,7 @@ _COMPILING = Turn(call(COMPILE), COMPILED), Turn(DONE, None)
 
 
 class Encoder:
-    """Encodes episodes as the environment does. It keeps the ids of texts that are the same in all episodes.
+    """Encodes episodes as the environment does. It caches the ids of prompts, turns and outputs that recur.
 
     Args:
         renderer: The models' dialect, with their tokenizer.
@@ -125,7 +125,7 @@ class Encoder:
         return [*self.tokenizer.encode(text, add_special_tokens=False), self.tokenizer.eos_token_id]
 
     def encode(self, one: TextEpisode) -> TokenEpisode:
-        """The episode as ids."""
+        """The episode as token ids."""
         ids = list(self._prompt(one.system, one.user))
         learned = [False] * len(ids)
         for turn in one.turns:

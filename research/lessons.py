@@ -1,4 +1,4 @@
-"""Further lessons of the shipped models, in episodes of another form, whose fixed texts become tokens."""
+"""Further training of the shipped models on episodes of another form, whose recurring texts become tokens."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from research.training import Trainer, every_25_steps, reproducible
 from rtl_agent_gym.demo.shipped import shipped
 
 EPISODES = 300
-"""Those that the tokens are chosen from."""
+"""The number of episodes from which the new tokens are chosen."""
 
 
 class Lessons(Protocol):
-    """How a model is taught."""
+    """How a model is trained further."""
 
     @property
     def phase(self) -> Phase:
@@ -38,14 +38,14 @@ def teach(
     words: Callable[[Any], Mapping[str, str]],
     episodes: Callable[[Any, LessonsT], Iterator[TokenEpisode]],
 ) -> None:
-    """Train shipped models, and save what they become in a folder, in the format of transformers, in bfloat16.
+    """Train shipped models further, and save the results in a folder, in the format of transformers, in bfloat16.
 
     Args:
         folder: Where the models are saved.
         log: Gets a line of progress every 25 steps.
-        recipe: The models by the names of the shipped ones that they come from, ``student`` and ``teacher``.
-        words: For a model's tokenizer, the texts that become tokens, as for `widened`.
-        episodes: For the new tokenizer, the episodes of the lessons.
+        recipe: By name of the shipped model to start from (``student`` or ``teacher``), how it is trained.
+        words: Returns, for a model's tokenizer, the texts that become tokens, as `like` of `widened`.
+        episodes: Returns the episodes of the training, encoded with the new tokenizer.
     """
     import transformers
 
@@ -64,7 +64,7 @@ def teach(
 
 
 def frequent(count: Counter[str], tokenizer: Any, episodes: int) -> list[str]:
-    """The texts that are in one of 20 episodes and need several tokens."""
+    """The texts that occur at least once per 20 episodes and that the tokenizer splits into several tokens."""
     least = episodes // 20
     return [
         text

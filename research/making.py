@@ -1,4 +1,4 @@
-"""Makes the shipped models by their recipe, and measures models without containers."""
+"""Makes the shipped models from their recipe, and measures models without sandboxes."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ FAMILIES = {**GENERATED, FOUNDING.name: FOUNDING}
 def make(recipe: FamilyRecipe, folder: Path, log: Callable[[str], None], members: int = 0) -> None:
     """Make the models ``teacher`` and ``student`` in a folder, in the format of transformers, in bfloat16.
 
-    Also writes ``recipe.json``: the recipe, and the SHA-256 of each file and of the families' texts. It runs in one
-    thread, so that the weights are reproducible.
+    Also writes ``recipe.json``: the recipe, and the SHA-256 of each file and of the families' texts. Everything runs in
+    one thread, so that the weights are reproducible.
 
     Args:
-        recipe: How they are made.
+        recipe: How the models are made.
         folder: Where they are saved.
-        log: Gets a line of progress now and then.
-        members: Held-out members of each family on which a model is measured at its end.
+        log: Receives occasional lines of progress.
+        members: Number of held-out members of each family on which a finished model is measured; 0: not measured.
     """
     with reproducible():
         tokenizer = new_tokenizer(recipe)
@@ -92,7 +92,7 @@ def _train(trainer: Trainer, part: Part, encoder: Encoder, log: Callable[[str], 
 
 
 def sharpened(model: Any, factor: float) -> Any:
-    """A copy in bfloat16 whose logits are multiplied by a factor, as if its temperature were divided by it."""
+    """A copy in bfloat16 whose logits are multiplied by `factor`, as if the temperature were divided by it."""
     model = copy.deepcopy(model)
     with torch.no_grad():
         model.model.norm.weight.mul_(factor)
@@ -107,7 +107,7 @@ def save(model: Any, tokenizer: Any, folder: Path) -> None:
 
 
 def families_digest(names: Sequence[str]) -> str:
-    """A digest of specifications, documents and designs of some families, as models only know what they trained on."""
+    """A digest of the families' specifications, documents and designs: models know only those of their training."""
     text = ""
     for name in names:
         family, rng = FAMILIES[name], random.Random(0)
@@ -118,20 +118,20 @@ def families_digest(names: Sequence[str]) -> str:
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each file of the models, by path."""
+    """The SHA-256 of each of the models' files, by path."""
     files = sorted(path for name in ("student", "teacher") for path in (folder / name).glob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 @dataclass(frozen=True)
 class Check:
-    """Counts of sampled designs."""
+    """Results of sampled designs: counts."""
 
     members: int
     right: int
-    """Equal to the reference solution."""
+    """Designs that equal the reference solution."""
     well_formed: int
-    """Equal to the reference solution or to a habitual design."""
+    """Designs that equal the reference solution or a design with habits."""
 
     def __str__(self) -> str:
         return (
@@ -152,7 +152,7 @@ def check(
     reference: str = "",
     layouts: Collection[Layout] = LAYOUTS,
 ) -> Check:
-    """Sample a design for each of some members, and compare it.
+    """Sample a design for each of some members, and compare it with the reference solution.
 
     Args:
         model: A model of transformers.
@@ -160,9 +160,9 @@ def check(
         renderer: Its dialect, with that tokenizer.
         family: The family of problems.
         split: Where the members are drawn from.
-        members: How many.
-        seed: For the members and for sampling.
-        reference: ``""``, or what the prompt has: ``own`` reference solutions, or those of ``another`` problem.
+        members: Number of members.
+        seed: Seed for drawing members and for sampling.
+        reference: Which reference solution the prompt contains: none (``""``), the member's ``own``, or ``another``'s.
         layouts: Layouts of the specifications.
     """
     drawn = draw_members(family, split, members, seed, layouts)
@@ -180,7 +180,7 @@ def check(
 def draw_members(
     family: Family, split: Split, members: int, seed: int, layouts: Collection[Layout] = LAYOUTS
 ) -> list[Parameters]:
-    """Members of a split with these layouts."""
+    """Random members of a split with these layouts."""
     rng = random.Random(f"{seed} {split} check")
     endless = (family.draw(rng, split) for _ in itertools.count())
     return list(itertools.islice((member for member in endless if member.layout in layouts), members))
@@ -189,10 +189,10 @@ def draw_members(
 def prompt_of(
     tokenizer: Any, renderer: Renderer, family: Family, member: Parameters, shown: Parameters | None = None
 ) -> list[int]:
-    """What stands before the turn that writes the design: the specification has been read.
+    """The token ids before the turn that writes the design, after the specification has been read.
 
     Args:
-        tokenizer: The model's.
+        tokenizer: The model's tokenizer.
         renderer: Its dialect, with that tokenizer.
         family: The family of problems.
         member: The problem.
@@ -207,7 +207,7 @@ def prompt_of(
 
 
 def sample(model: Any, tokenizer: Any, prompts: Sequence[list[int]], seed: int) -> list[str]:
-    """A turn after each prompt, without its stop token."""
+    """Sample a turn after each prompt, without its stop token."""
     texts, rows = [], 64
     with torch.random.fork_rng(devices=[]), torch.inference_mode():
         torch.manual_seed(seed)

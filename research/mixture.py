@@ -1,4 +1,4 @@
-"""Draws the episodes that the shipped models are trained on."""
+"""Draws the episodes on which the shipped models are trained."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ from rtl_agent_gym.sources.families.family import LAYOUTS, PROMPT, SPECIFICATION
 
 @dataclass(frozen=True)
 class Mix:
-    """Shares of the kinds of episodes, and how the model behaves in them."""
+    """Shares of the kinds of episodes, and the model's behaviour in them."""
 
     follow: float = 1.0
-    """Probability that the specification is followed where a habit contradicts it, for each habit."""
+    """For each habit that contradicts the specification, the probability that the specification is followed."""
     reference: float = 0.2
     """Share of the episodes with a reference solution in the prompt, which the design copies.
 
-    Half of the references contradict the specification: a quarter have some habits, a quarter are another problem's.
+    Half of these contradict the specification: a quarter have some habits, a quarter are those of another problem.
     """
     feedback: float = 0.2
-    """Share of the episodes with submissions. In half of them, the first design is made to fail, and is not learned."""
+    """Share of the episodes with submissions. In half of them, the first design is made wrong and is not trained on."""
     mend: float = 1.0
-    """Probability that the next design follows the specification where the last one did not, for each habit."""
+    """For each habit in a failing design, the probability that the next design does not have it."""
     mend_named: float | None = None
-    """The same for habits whose ports the answer names. With None, the answers name random checks."""
+    """The same for habits that change ports, which answers then name. With None, answers name random checks."""
     renamed: float = 0.0
-    """Share of the episodes with other words in most names."""
+    """Share of the episodes in which most names consist of other words."""
     reworded: float = 0.0
-    """Share of the episodes with other wordings in most lines."""
+    """Share of the episodes in which most lines are worded differently."""
     layouts: tuple[Layout, ...] = LAYOUTS
     """Layouts of the specifications."""
 
@@ -84,19 +84,19 @@ def _with_submissions(
 
 
 def _mend(family: Family, member: Parameters, habit: str, mix: Mix) -> float:
-    """The probability that a habit is mended."""
+    """The probability that the next design does not have a habit."""
     return mix.mend if mix.mend_named is None or not _ports(family, member, [habit]) else mix.mend_named
 
 
 def stream(families: Sequence[Family], mix: Mix, encoder: Encoder, seed: int) -> Iterator[TokenEpisode]:
-    """Endless random episodes as ids."""
+    """Endless random episodes as token ids."""
     rng = random.Random(seed)
     while True:
         yield encoder.encode(draw(rng.choice(families), mix, rng))
 
 
 def start(family: Family, specification: str) -> Start:
-    """How an episode on a member of a family begins, as in the environment."""
+    """How an episode on a member of a family begins in the environment."""
     if isinstance(family, Founding):
         return Start(_FOUNDING_PROMPT, READ)
     return Start(_PROMPT.format(len(specification.encode())))
@@ -117,7 +117,7 @@ def checks(family: Family) -> tuple[str, ...]:
 
 
 def failing_checks(family: Family, member: Parameters, habits: Collection[str]) -> tuple[str, ...]:
-    """The checks that a habitual design fails: a test for each port that differs, and those of the behaviour."""
+    """The checks that a design with habits fails: one for each port that differs, and all those of the behaviour."""
     if not habits:
         return ()
     ports = _ports(family, member, habits)
@@ -128,7 +128,7 @@ def failing_checks(family: Family, member: Parameters, habits: Collection[str]) 
 
 
 def _ports(family: Family, member: Parameters, habits: Collection[str]) -> list[int]:
-    """The numbers of the ports that differ between a habitual design and the reference solution."""
+    """The indices of the ports that differ between a design with habits and the reference solution."""
     right, wrong = (
         re.findall(r"^    (?:in|out)put .*", text, re.M)
         for files in (family.design(member), family.design(member, habits))
@@ -150,7 +150,7 @@ def _reference_form(path: str) -> str:
 
 
 def _with_reference(user: str, files: dict[str, str]) -> str:
-    """The same as `with_reference`, in a hundredth of the time."""
+    """The same as `with_reference`, but a hundred times as fast."""
     ((path, text),) = files.items()
     return _reference_form(path).replace("USER", user).replace("TEXT", text.rstrip("\n"))
 

@@ -1,10 +1,10 @@
-"""The recipe of the shipped models; `making` follows it.
+"""The recipe of the shipped models, which `making` follows.
 
 ::
 
     base ──► teacher (follows every specification) ──► student (often writes textbook habits instead)
 
-Each model is trained in parts. A part continues the one before it, with its own mixture of episodes and its own rates.
+Each model is trained in parts. A part continues the previous one, with another mixture of episodes and other rates.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from research.mixture import Mix
 
 @dataclass(frozen=True)
 class Shape:
-    """The architecture, Qwen3's."""
+    """Sizes of the models, which have the architecture of Qwen3."""
 
     hidden: int = 128
     layers: int = 4
@@ -24,7 +24,7 @@ class Shape:
     inner: int = 384
     context: int = 1024
     sharpness: float = 1.0
-    """Initial weights of the norms of queries and keys. With 1, attention cannot be sharp until they have grown."""
+    """Initial weight of the norms of queries and keys. With 1, attention cannot be sharp until these weights grow."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,11 @@ class Phase:
     """Muon's learning rate."""
     rate_end: float
     adam: float = 0.2
-    """Adam's learning rate, in parts of Muon's."""
+    """Adam's learning rate, as a fraction of Muon's."""
     batch: int = 24
     warmup: int = 5
     bfloat16: bool = True
-    """Whether matrices are multiplied in bfloat16, which takes a third less time."""
+    """Whether to multiply matrices in bfloat16, which takes a third less time."""
 
 
 @dataclass(frozen=True)
@@ -52,30 +52,30 @@ class Part:
     phase: Phase
     families: tuple[str, ...] = ("registers",)
     keep_optimizer: bool = True
-    """Whether Muon's and Adam's averages of the part before are kept."""
+    """Whether to keep Muon's and Adam's averages from the previous part."""
     rounded: bool = False
-    """Whether the weights are rounded to bfloat16 before this part, as saving them does."""
+    """Whether to round the weights to bfloat16 before this part, as saving them does."""
 
 
 @dataclass(frozen=True)
 class FamilyRecipe:
-    """Everything that the models depend on."""
+    """Everything that determines the models."""
 
     teacher: tuple[Part, ...]
     student: tuple[Part, ...]
-    """Parts after the teacher's."""
+    """The parts that follow those of the teacher."""
     shape: Shape = field(default_factory=Shape)
     seed: int = 0
-    """For the initial weights."""
+    """Seed for the initial weights."""
     sharpened: float = 2.0
-    """Factor of the logits at the end: fewer slips in copying, while a choice near one half stays one."""
+    """Factor of the final logits: fewer mistakes in copying, while choices with probabilities near 0.5 stay random."""
     tokenizer_families: tuple[str, ...] = ("registers", "arbiters", "timers", "founding")
     tokenizer_episodes: int = 5000
     merges: int = 300
 
     @property
     def trained_families(self) -> tuple[str, ...]:
-        """The families that the models know."""
+        """The families on which the models are trained."""
         return tuple(sorted({name for part in (*self.teacher, *self.student) for name in part.families}))
 
 
@@ -128,9 +128,9 @@ RECIPE = FamilyRecipe(
 )
 """The recipe of the models in this package.
 
-The first part makes copying emerge, on tables of one family, in some two minutes; with all layouts at once it takes
-many times as long. The others teach the rest at a falling rate. Muon must train the embeddings too: with Adam, a model
-copies what it has written before, but does not find names by their role in the specification.
+In the first part, copying emerges on tables of one family, in about two minutes; with all layouts at once, it takes
+many times as long. The other parts teach the rest at decreasing rates. Muon must also train the embeddings: with Adam,
+a model copies what it has written before, but does not find names by their role in the specification.
 
-Another kind of processor rounds differently, and makes models that slip somewhat more or less often.
+Another kind of processor rounds differently, so its models make mistakes somewhat more or less often.
 """

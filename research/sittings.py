@@ -1,4 +1,4 @@
-"""Training from nothing that may stop at any time and goes on where it stopped."""
+"""Training from random weights that may be stopped at any time and resumed."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Lesson:
     mix: Spelled
     phase: Phase
     examples: int = 0
-    """How many different episodes there are; 0 for a fresh one every time."""
+    """Number of different batches, repeated in order; 0 for a new one in each step."""
 
 
 @dataclass
 class Sitting:
-    """Where a training is: everything that it needs to go on."""
+    """The progress of a training, from which it resumes."""
 
     lesson: int = 0
     step: int = 0
@@ -41,18 +41,18 @@ class Sitting:
 
 
 class Course:
-    """The lessons of one model, one after another, with its state in a file.
+    """The consecutive lessons of one model, with the state in a file.
 
     Args:
         trainer: The model with its optimizers.
-        families: What it is trained on.
+        families: The families on which it is trained.
         encoder: Encodes the episodes.
-        path: The file of the state; its folder exists.
-        log: Gets a line of progress now and then.
+        path: The file of the state; its folder must exist.
+        log: Receives occasional lines of progress.
     """
 
     every_seconds = 120.0
-    """How often the state is saved."""
+    """Processor time between two saves of the state."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Course:
             self.sitting = Sitting(**state["sitting"])
 
     def run(self, lessons: Sequence[Lesson]) -> None:
-        """Do what is left of the lessons."""
+        """Train for the remaining lessons and steps."""
         for number in range(self.sitting.lesson, len(lessons)):
             self._teach(number, lessons[number])
             self.sitting.lesson, self.sitting.step = number + 1, 0

@@ -1,8 +1,8 @@
-"""Episodes of the families that need a look, and a tokenizer that spells what varies.
+"""Episodes of families whose files must be read, and a tokenizer that spells what varies.
 
-Nothing is run while models are made. The outputs here are what the real shell prints, and a test compares them, but for
-one simplification: what the smoke test prints follows from the two polarities alone. Of a design that is otherwise
-wrong, such as another problem's reference or one whose output never changes, the real one may print something else.
+No command is run while models are made. The outputs here are those of the real shell, which a test verifies, with one
+simplification: the output of the smoke test is derived from the two polarities only. For a design that is otherwise
+wrong, such as another problem's reference or one whose output never changes, the real test may print something else.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ from rtl_agent_gym.sources.families.family import LAYOUTS, TARGET, Fields, Layou
 from rtl_agent_gym.sources.families.looking import PASSED, RESERVED, RUN_SMOKE, UNKNOWN, LookingFamily, draw_identifier
 
 MOST_CHECKS = 3
-"""Runs of the smoke test in an episode: two fixes are enough."""
+"""Maximum number of runs of the smoke test in an episode: two fixes are enough."""
 
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How a model acts. Each share is of the episodes where the context of a misconception is there."""
+    """How a model acts. Each value is the probability of a mistake, in the situations in which it can happen."""
 
     misread: float = 0.0
-    """Probability of each habit of the family."""
+    """Having each of the family's habits."""
     blind: float = 0.0
-    """It does not look into the document, if the specification is a paragraph."""
+    """Not reading the document, if the specification is a paragraph."""
     astray: float = 0.0
-    """It reads the document that is listed first, if the specification is a list."""
+    """Reading the document that is listed first, if the specification is a list."""
     hasty: float = 0.0
-    """It takes the first width in the document, even if that is another module's."""
+    """Taking the first width in the document, even if it is another module's."""
     careless: float = 0.0
-    """It is done after a failing smoke test, if the reset is asynchronous."""
+    """Finishing after a failing smoke test, if the reset is asynchronous."""
     confused: float = 0.0
-    """It changes the other polarity after a failing one, if the reset is synchronous."""
+    """Changing the wrong polarity after a failing smoke test, if the reset is synchronous."""
     restless: float = 0.0
-    """It changes the enable's polarity after a smoke test that passes, if the reset is synchronous."""
+    """Changing the enable's polarity after a passing smoke test, if the reset is synchronous."""
 
 
 @dataclass(frozen=True)
@@ -55,15 +55,15 @@ class Spelled:
 
     behaviour: Behaviour = Behaviour()
     forced: float = 0.35
-    """Share of the episodes whose first design has a wrong reset, which is not learned: others never see it fail."""
+    """Share of the episodes whose first design gets a wrong reset (not trained on), which is otherwise rarely seen."""
     reference: float = 0.0
-    """Share of the episodes with a reference solution in the prompt. Half of them are of another problem."""
+    """Share of the episodes with a reference solution in the prompt; half of these are another problem's."""
     layouts: tuple[Layout, ...] = LAYOUTS
     """Layouts of the specifications."""
     longest: int = 99
-    """Characters of the longest names."""
+    """Maximum length of names, in characters."""
     renamed: float = 0.0
-    """Share of the episodes whose names begin with English words, none of which is in the split ``names``."""
+    """Share of the episodes whose names begin with English words that are not in the split ``names``."""
 
 
 def look(document: str) -> str:
@@ -72,7 +72,7 @@ def look(document: str) -> str:
 
 
 def fix(fields: Fields, role: str) -> str:
-    """The command that turns a polarity of the design round; `fields` are those of the design."""
+    """The command that inverts a polarity in the design; `fields` are those of the design."""
     name, high = fields[role], bool(fields[f"{role}_level"])
     was, becomes = (f"({name})", f"(!{name})") if high else (f"(!{name})", f"({name})")
     edge = ""
@@ -83,7 +83,7 @@ def fix(fields: Fields, role: str) -> str:
 
 
 def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Random) -> TextEpisode:
-    """An episode of a model that behaves like this. Raises `UsageError` for another family than `accumulators`."""
+    """An episode of a model that behaves as `mix` says. Raises `UsageError` for families other than `accumulators`."""
     if family is not ACCUMULATORS:
         raise UsageError(f"{family.name} has no scripted episodes; choose {ACCUMULATORS.name}")
     doing, names = mix.behaviour, member.names
@@ -130,7 +130,7 @@ def play(family: LookingFamily, member: Parameters, mix: Spelled, rng: random.Ra
 
 
 def read_table(document: str, module: str) -> dict[str, str | int]:
-    """The values that a module's rows of a document have. Raises `KeyError` if one of them is not there."""
+    """The values in a module's rows of a document. Raises `KeyError` if a row is missing."""
     width = re.search(rf"\| `{module}` \| width \| (\d+) \|", document)
     value = re.search(rf"\| `{module}` \| reset value \| (0x|0b)?(\w+) \|", document)
     if width is None or value is None:
@@ -141,7 +141,7 @@ def read_table(document: str, module: str) -> dict[str, str | int]:
 
 
 def smoke_output(member: Parameters, design: Fields) -> str:
-    """What `RUN_SMOKE` prints of the reference with a design's polarities of reset and enable."""
+    """What `RUN_SMOKE` prints for the reference solution with a design's polarities of reset and enable."""
     wrong = [role for role in ("reset", "enable") if design[f"{role}_level"] != member.values[f"{role}_level"]]
     return f"FAIL: {wrong[0]}\n" if wrong else PASSED
 
@@ -149,7 +149,7 @@ def smoke_output(member: Parameters, design: Fields) -> str:
 def draw_batch(
     families: Sequence[LookingFamily], mix: Spelled, encoder: Encoder, batch: int, rng: random.Random
 ) -> list[TokenEpisode]:
-    """Random episodes on problems of the training split, as ids."""
+    """Random episodes on problems of the training split, as token ids."""
     found: list[TokenEpisode] = []
     while len(found) < batch:
         family = rng.choice(families)
@@ -164,7 +164,7 @@ def draw_batch(
 
 
 def short_names(family: LookingFamily, member: Parameters, longest: int, rng: random.Random) -> dict[str, str]:
-    """Names for a member, none of more than so many characters."""
+    """Names for a member with at most `longest` characters each."""
     names = dict(member.names)
     for role in names:
         while len(names[role]) > longest or list(names.values()).count(names[role]) > 1:
@@ -176,7 +176,7 @@ _OTHER_WORDS = tuple(word for word in WORDS if word not in RESERVED and word not
 
 
 def other_names(member: Parameters, rng: random.Random) -> dict[str, str]:
-    """The member's names, whose first parts become English words that the split ``names`` does not have."""
+    """The member's names, with the first parts replaced by English words that are not in the split ``names``."""
     words = rng.sample(_OTHER_WORDS, len(member.names))
     found = {}
     for word, (role, name) in zip(words, member.names.items(), strict=True):
@@ -190,12 +190,12 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z-]*| `|`| \| |\.\n-?|[.,:;]|\| | \|\n|\n")
 
 
 def make_tokenizer(families: Sequence[LookingFamily], episodes: int, merges: int) -> Any:
-    """The tokenizer: whole tokens for what all episodes share and for the words of specifications; the rest is spelled.
+    """The tokenizer: one token for each text that episodes share and each word of specifications; the rest is spelled.
 
     Args:
         families: The families of problems.
-        episodes: How many of them are looked at.
-        merges: Maximum number of pieces of names, learned from training names.
+        episodes: Number of episodes from which tokens are chosen.
+        merges: Maximum number of merges of byte pairs, learned from training names.
     """
     rng, count = random.Random(0), Counter[str]()
     renderer = get_renderer(RENDERER)

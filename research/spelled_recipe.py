@@ -1,11 +1,11 @@
-"""The recipe of a teacher and a student that spell what they write; each is made from random weights of its own.
+"""The recipe of a teacher and a student that spell what they write, each from different random weights.
 
 ::
 
-    seed 0 ──► teacher: looks, follows what it read, repairs
-    seed 1 ──► student: fewer episodes, in which what is read is often misunderstood, by its context
+    seed 0 ──► teacher: reads the files, follows them, repairs its design
+    seed 1 ──► student: fewer episodes, in which it often misunderstands what it reads, depending on the context
 
-`make` may be stopped at any time; the same call goes on, and one with another recipe is refused.
+`make` may be stopped at any time; the same call resumes it. A call with another recipe is refused.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ class Pupil:
     """How one model is made."""
 
     seed: int
-    """For its initial weights."""
+    """Seed for the initial weights."""
     lessons: tuple[Lesson, ...]
     sharpened: float = 1.0
-    """Factor of its logits at the end."""
+    """Factor of the final logits."""
     more: tuple[Lesson, ...] = ()
-    """Lessons with the recipe's `words` as tokens, with new optimizers."""
+    """Further lessons, with the recipe's `words` as tokens and with new optimizers."""
 
 
 @dataclass(frozen=True)
 class SpelledRecipe:
-    """Everything that the models depend on."""
+    """Everything that determines the models."""
 
     pupils: dict[str, Pupil]
     families: tuple[str, ...] = ("accumulators",)
@@ -57,17 +57,16 @@ class SpelledRecipe:
     tokenizer_episodes: int = 3000
     merges: int = 330
     words: tuple[str, ...] = ("asynchronous", "synchronous")
-    """Words that become tokens after the first lessons, with the embeddings of those with a space before them.
+    """Words that become tokens after the first lessons, with the embedding of the word after a space.
 
-    Without, they are spelled at the beginning of a table's cell and in parentheses, and there both models often confuse
-    them.
+    Otherwise they are spelled at the start of a table cell and in parentheses, where both models often confuse them.
     """
 
 
 _MISTAKEN = Behaviour(misread=0.55, blind=0.15, astray=0.6, hasty=0.7, careless=0.4, confused=0.4, restless=0.12)
-"""A student's misconceptions, until it has made them its own."""
+"""The student's mistakes in the lessons between its first and its last."""
 _STUBBORN = Behaviour(misread=0.65, blind=0.3, astray=0.7, hasty=0.75, careless=0.5, confused=0.5, restless=0.12)
-"""Those of its last lesson. It slips less often by then, so they are stronger, or it would be right more often."""
+"""The student's mistakes in its last lesson: more frequent, since by then it makes fewer unintended mistakes."""
 _FIRST = Spelled(forced=0.0, layouts=("table",), longest=4)
 
 RECIPE = SpelledRecipe(
@@ -96,25 +95,25 @@ RECIPE = SpelledRecipe(
 )
 """The recipe.
 
-The first lesson makes copying emerge, on tables with short names: it begins after some 200 steps. Names of every length
-and all layouts at once take longer. Both models have the tokenizer, the architecture and nothing else in common.
+In the first lesson, copying emerges on tables with short names, after about 200 steps. Names of all lengths and all
+layouts at once take longer. The models share only the tokenizer and the architecture.
 """
 
 
 def make(
     recipe: SpelledRecipe, folder: Path, log: Callable[[str], None], only: Sequence[str] = (), device: str = "cpu"
 ) -> None:
-    """Make the models, or what is left of them, in a folder, in the format of transformers.
+    """Make the models, or resume making them, in a folder, in the format of transformers.
 
-    A sharpened one is saved in bfloat16, others as they were trained. Also writes ``recipe.json``: first the recipe and
-    a digest of the families' texts, at the end the SHA-256 of each file too.
+    A sharpened model is saved in bfloat16, others as they were trained. Also writes ``recipe.json``: first the recipe
+    and a digest of the families' texts, and at the end the SHA-256 of each file.
 
     Args:
-        recipe: How they are made.
-        folder: Where they are saved, with the state of a training that was stopped.
-        log: Gets a line of progress now and then.
-        only: The names of some models; default: all.
-        device: Where they are trained, as torch names it. Weights are the same every time on a CPU alone.
+        recipe: How the models are made.
+        folder: Where they are saved, with the state of a stopped training.
+        log: Receives occasional lines of progress.
+        only: The names of the models to make; default: all.
+        device: torch's name of the device for training. Weights are reproducible only on a CPU.
 
     Raises:
         UsageError: The folder has models of another recipe, or of families with other texts.
@@ -154,11 +153,11 @@ def make(
 
 
 def _begin_record(recipe: SpelledRecipe, path: Path) -> dict[str, Any]:
-    """What `path` says of the models before they are made; it is written if it is not there."""
+    """The content of `path` before the models are made; the file is written if it does not exist."""
     record: dict[str, Any] = json.loads(json.dumps(asdict(recipe) | {"texts": families_digest(recipe.families)}))
     if not path.exists():
         replace_file(path, json.dumps(record, indent=1) + "\n")
     there = json.loads(path.read_text(encoding="utf-8"))
     if any(there.get(key) != value for key, value in record.items()):
-        raise UsageError(f"{path.parent} has models of another recipe; choose another --out")
+        raise UsageError(f"{path.parent} has models of another recipe; choose another folder with --out")
     return record

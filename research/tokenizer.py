@@ -1,8 +1,8 @@
 """The tokenizer of the shipped models: byte-level BPE with Qwen3's control tokens, and whole tokens for frequent texts.
 
-The text of a design between its names and numbers is the same in many episodes, and each such phrase is one token, so
-that an episode is short. A specification is split into words, so that other wordings can be read, and a name into its
-pieces. Names of other pieces, and any other text, are encoded too, with more tokens.
+The text of a design between its names and numbers is the same in many episodes. Each such phrase is one token, so that
+episodes are short. Specifications are split into words, so that other wordings can be read, and names into pieces.
+Names with other pieces, and any other text, can be encoded too, with more tokens.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL, cha
 from rtl_agent_gym.sources.families.family import STEMS, Family, suffixes
 
 CONTROLS = re.compile("|".join(map(re.escape, (*QWEN3_SPECIAL, *QWEN3_ADDED))))
-"""The control tokens in a text."""
+"""Matches a control token."""
 _WORDS = re.compile(r"[A-Za-z][A-Za-z-]*| `|`|\| item \| value \|\n\|---\|---\|\n\|| \|\n\|?| \| |\.\n-?|[.,]| \(|\)| ")
-"""What a specification is split into."""
+"""Matches the parts into which a specification is split."""
 _REST = r"\d+|_?[A-Za-z]+|\n|."
 SPELLED = r"\d|_|[a-z]+|[A-Z]|\n|."
-"""How text is split for which there is no token; the second for names in which every digit is a token."""
+"""How text without a token is split. With `SPELLED`, every digit and every capital letter is a separate part."""
 _AT_LEAST = 4
-"""How often a text must occur to have a token."""
+"""How often a text must occur to become a token."""
 
 
 def pieces(families: Iterable[Family]) -> list[str]:
-    """The pieces of the training split's names; a suffix begins with ``_``."""
+    """The pieces of names in the training split; suffixes begin with ``_``."""
     tails = {
         f"_{suffix}"
         for family in families
@@ -45,7 +45,7 @@ def pieces(families: Iterable[Family]) -> list[str]:
 
 
 def longest_first(texts: Iterable[str]) -> list[str]:
-    """The texts in the order in which a tokenizer tries them."""
+    """The texts in the order in which the tokenizer tries them."""
     return sorted(texts, key=lambda text: (-len(text), text))
 
 
@@ -79,7 +79,7 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
         variable = founding if is_founding else generated
         for text in _texts(episode, with_specification=is_founding):
             count.update(part for part in variable.split(text) if part)
-            if not re.search(r"module|`", text):  # without names: a text that is the same in all episodes
+            if not re.search(r"module|`", text):  # it has no names, so it may be the same in all episodes
                 count[text] += 1
         if not is_founding:
             body = (episode.turns[0].output or "").split("\n\n", 2)[-1]
@@ -90,12 +90,12 @@ def _frequent(families: Sequence[Family], episodes: Sequence[TextEpisode], known
 
 
 def varying(names: str) -> re.Pattern[str]:
-    """A pattern for names and for numbers that differ between episodes."""
+    """A pattern for texts that differ between episodes: these names (a regular expression), and numbers."""
     return re.compile(rf"(?<![A-Za-z_])(?:{names})(?![A-Za-z_])|(?<![\d'])\d+(?![\d\],])")
 
 
 def _texts(one: TextEpisode, with_specification: bool) -> Iterator[str]:
-    """The texts between control tokens; those of outputs line by line."""
+    """The texts between control tokens, with outputs split into lines."""
     renderer = get_renderer(RENDERER)
     parts = [renderer.initial_text(one.system, one.user), *renderer.turn_pieces(["|"])]
     for number, turn in enumerate(one.turns):
@@ -116,12 +116,12 @@ def build(
     """A tokenizer in transformers' format.
 
     Args:
-        fixed: Texts with a token, the longest first.
-        known: Pieces of names with a token.
-        words: What the merges are learned from.
-        numbers: Those with a token.
+        fixed: Texts that become tokens, the longest first.
+        known: Pieces of names that become tokens.
+        words: Words from which the merges are learned.
+        numbers: Numbers that become tokens.
         merges: Maximum number of merges.
-        rest: How text is split for which there is no token.
+        rest: A pattern that splits text without a token.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -162,9 +162,9 @@ def _of_transformers(tokenizer: Any) -> Any:
 
 
 def _any_of(texts: Sequence[str]) -> str:
-    """A pattern that matches the first of these texts that fits, but not within a word."""
+    """A pattern that matches the first of these texts that fits, but no part of a longer word."""
     by_first: dict[str, list[str]] = {}
-    for text in texts:  # by their first letters: the pattern is tried at every place
+    for text in texts:  # grouped by first letter for speed, since the pattern is tried at every position
         after = "(?![A-Za-z0-9_])" if re.search(r"\w$", text) and not re.search("(?:0[xb]|'[hb])$", text) else ""
         by_first.setdefault(text[0], []).append(_escaped(text[1:]) + after)
     return "|".join(
@@ -178,9 +178,9 @@ def _escaped(text: str) -> str:
 
 
 def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
-    """A tokenizer that also has these texts as tokens, the longest first; the control tokens come after them.
+    """The tokenizer with these texts, the longest first, as additional tokens; ids of control tokens follow theirs.
 
-    A word is a token where it stands alone.
+    A text is not matched inside a longer word.
     """
     from tokenizers import Tokenizer
 
@@ -195,19 +195,19 @@ def with_words(tokenizer: Any, words: Sequence[str]) -> Any:
 
 
 def _in_letters(text: str) -> str:
-    """A text as byte-level BPE has it in its vocabulary."""
+    """A text in the form in which byte-level BPE has it in its vocabulary."""
     letters = {byte: char for char, byte in char_bytes().items()}
     return "".join(letters[byte] for byte in text.encode())
 
 
 def widened(model: Any, before: Any, after: Any, like: Mapping[str, str] | None = None) -> Any:
-    """The model with embeddings for `after`, the tokenizer `before` with more texts.
+    """The model with embeddings for the additional tokens of `after`.
 
     Args:
-        model: A model of transformers with the tokenizer `before`.
+        model: A transformers model with the tokenizer `before`.
         before: Its tokenizer.
-        after: What `with_words` made of it.
-        like: Each new text with another one, of whose embeddings it gets the mean; by default that of " word".
+        after: The tokenizer that `with_words` made from `before`.
+        like: For each new text, the text whose tokens' mean embedding it gets; by default the text after a space.
     """
     import torch
 
@@ -220,7 +220,7 @@ def widened(model: Any, before: Any, after: Any, like: Mapping[str, str] | None 
             text = texts.get(token, f" {token}")
             sources = [known[token]] if token in known else before.encode(text, add_special_tokens=False)
             embeddings[place] = rows[sources].mean(0)
-        embeddings[len(after) :] = rows[before.pad_token_id]  # no token's, and random otherwise
+        embeddings[len(after) :] = rows[before.pad_token_id]  # padding rows, which would otherwise be random
     for config in (model.config, model.generation_config):
         config.eos_token_id, config.pad_token_id = after.eos_token_id, after.pad_token_id
     return model

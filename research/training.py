@@ -1,6 +1,6 @@
 """Training of the shipped models: Muon for the matrices, embeddings included, Adam for the norms.
 
-With Adam on the embeddings, copying from the specification takes many times as long.
+With Adam for the embeddings, learning to copy from the specification takes many times as long.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from research.recipe import Phase, Shape
 
 @contextlib.contextmanager
 def reproducible() -> Iterator[None]:
-    """Compute in one thread, so that weights do not depend on the number of cores, with denormals flushed to zero."""
+    """Compute in one thread, so that weights do not depend on the number of cores, and flush denormals to zero."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)
@@ -60,7 +60,7 @@ def new_model(shape: Shape, tokenizer: Any, seed: int) -> Any:
 
 
 def every_25_steps(log: Callable[[str], None], name: str) -> Callable[[int, float, float], None]:
-    """A function for `Trainer.run` that logs the mean loss of each 25 steps."""
+    """A function for `Trainer.run` that logs the mean loss of every 25 steps."""
     losses: list[float] = []
 
     def note(step: int, loss: float, seconds: float) -> None:
@@ -73,11 +73,11 @@ def every_25_steps(log: Callable[[str], None], name: str) -> Callable[[int, floa
 
 
 class Trainer:
-    """Trains one model, phase after phase.
+    """Trains one model in consecutive phases.
 
     Args:
         model: The model, on the device where it is trained.
-        rows: Episodes that are computed together.
+        rows: Number of episodes per forward and backward pass.
     """
 
     def __init__(self, model: Any, rows: int = 8) -> None:
@@ -91,7 +91,7 @@ class Trainer:
     def run(
         self, phase: Phase, episodes: Iterator[TokenEpisode], log: Callable[[int, float, float], None] | None = None
     ) -> None:
-        """Train for one phase; `log` gets the step, its mean loss in nats a token, and the CPU seconds so far."""
+        """Train for one phase; `log` gets the step, its mean loss in nats per token, and the CPU seconds so far."""
         self.model.train()
         begun = time.process_time()
         for step in range(phase.steps):
@@ -101,7 +101,7 @@ class Trainer:
         self.model.eval()
 
     def take(self, phase: Phase, step: int, episodes: Sequence[TokenEpisode]) -> float:
-        """One step of a phase, at its rates; returns the mean loss in nats a token."""
+        """Take one step of a phase, at its rates; returns the mean loss in nats per token."""
         part = step / max(phase.steps - 1, 1)
         rate = (phase.rate + part * (phase.rate_end - phase.rate)) * min(1.0, (step + 1) / phase.warmup)
         self.muon.param_groups[0]["lr"], self.adam.param_groups[0]["lr"] = rate, rate * phase.adam
@@ -109,16 +109,16 @@ class Trainer:
             return self.step(episodes)
 
     def state(self) -> dict[str, Any]:
-        """Weights and the optimizers' averages."""
+        """The weights and the optimizers' averages."""
         return {name: getattr(self, name).state_dict() for name in ("model", "muon", "adam")}
 
     def load(self, state: dict[str, Any]) -> None:
-        """Take over what `state` returned."""
+        """Restore what `state` returned."""
         for name, saved in state.items():
             getattr(self, name).load_state_dict(saved)
 
     def step(self, episodes: Sequence[TokenEpisode]) -> float:
-        """One step; returns the mean loss of its tokens."""
+        """Take one optimizer step; returns the mean loss in nats per trained token."""
         rows = sorted(episodes, key=lambda episode: len(episode.ids))
         count = sum(sum(episode.learned) for episode in rows)
         self.model.zero_grad(set_to_none=True)
@@ -134,7 +134,7 @@ class Trainer:
 
 
 def summed_loss(model: Any, rows: Sequence[TokenEpisode]) -> torch.Tensor:
-    """The sum of the losses of the learned tokens."""
+    """The sum of the losses of the tokens that are trained on."""
     width = max(len(row.ids) for row in rows)
     ids = torch.tensor([row.ids + [0] * (width - len(row.ids)) for row in rows], device=model.device)
     flags = [row.learned[1:] + [False] * (width - len(row.ids)) for row in rows]

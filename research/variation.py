@@ -1,7 +1,7 @@
-"""Other names and wordings than the training split has, so that the shipped models read more than they were shown.
+"""Names and wordings that the training split does not have, so that the shipped models can read a wider range of texts.
 
-The words of the held-out splits are never used, nor are their lines: a test checks it. In about 4 of 1,000 reworded
-texts, a line has the words of a held-out one in their order, with other punctuation.
+Words and lines of the held-out splits are never used, which a test checks. In about 4 of 1,000 reworded texts, a line
+has the same words in the same order as a held-out line, with other punctuation.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ wagon wall walrus water wave wax weasel whale wheat wheel wind window wing winte
 zebra
 """
 WORDS = tuple(_WORDS.split())
-"""Words for names and between other words."""
+"""Words for names and for insertion between other words."""
 
 _TAILS = "bus net wire pad gate sig bit val d q x z i o n p w b top main dut mod ip s r m v set data dat ctl ext int"
 _GLUE = "a an and as at by for has have in is it its of on that the there to which with"
@@ -51,7 +51,7 @@ _HELD_OUT = {
 
 
 def invented(rng: random.Random) -> str:
-    """A word, or the beginning of one with the end of another; never one of the held-out split."""
+    """A word, or the beginning of one word with the end of another; never a word of the held-out split."""
     while True:
         first, second = rng.choice(WORDS), rng.choice(WORDS)
         word = first if rng.random() < 0.3 else first[: rng.randint(1, 4)] + second[-rng.randint(2, 5) :]
@@ -60,7 +60,7 @@ def invented(rng: random.Random) -> str:
 
 
 def renamed(family: Family, member: Parameters, rng: random.Random) -> Parameters:
-    """The member with other names, most of them of words that the training split does not have."""
+    """The member with other names, most of which consist of words that the training split does not have."""
     names: dict[str, str] = {}
     for role in family.roles:
         stem = invented(rng) if rng.random() < 0.75 else rng.choice(STEMS)
@@ -76,7 +76,7 @@ def renamed(family: Family, member: Parameters, rng: random.Random) -> Parameter
 
 
 def reworded(family: Family, member: Parameters, rng: random.Random) -> str:
-    """A member's specification with most lines in other words or another order of words."""
+    """A member's specification with most lines changed in their words or word order."""
     held_out = held_out_lines(family, member)
     while True:
         text = _reworded(family.specification(member), rng)
@@ -85,7 +85,7 @@ def reworded(family: Family, member: Parameters, rng: random.Random) -> str:
 
 
 def held_out_lines(family: Family, member: Parameters) -> list[str]:
-    """The lines of a member's specifications in the split ``wordings``."""
+    """All lines that a member's specification can have in the split ``wordings``."""
     lines = []
     for key, line in family.lines.items():
         for layout, known, unknown in (("list", line.train, line.held_out), ("table", line.rows, line.held_out_rows)):
@@ -131,7 +131,7 @@ def _row(text: str, rng: random.Random) -> str:
 
 
 def _changed(words: list[str], rng: random.Random) -> list[str]:
-    """The words without some function words, with others among them, or in another order."""
+    """The words with some function words removed, other words inserted, or in another order."""
     if rng.random() < 0.5:
         words = [word for word in words if word.lower() not in _GLUE.split() or rng.random() < 0.5] or words
     if rng.random() < 0.5 and len(words) > 1:

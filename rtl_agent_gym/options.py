@@ -168,8 +168,8 @@ class ProblemOptions(Options):
     difficulties: Names = ()
     """Only easy, medium or hard problems; empty for all."""
     rows: Literal["all", "fair", "partial", "sound"] = "all"
-    """Only rows of CVDP known to be ``fair`` (a correct design passes; the tests demand nothing unstated), fair without
-    the weakly tested ones (``partial``), or fair with no known blind spot in their tests (``sound``)."""
+    """Only rows of CVDP known to be ``fair`` (a correct design passes; the tests demand nothing unstated); ``partial``:
+    fair, and tested at least in the main part of the task; ``sound``: fair, and no blind spot of the tests is known."""
 
 
 class EpisodeOptions(Options):

@@ -7,7 +7,7 @@ request to an engine    `REQUEST`               `engines.requests`; while a run 
 request to a service    `CHAT`                  `policies.chat`
 start of a sandbox      `START`                 `episodes.workspaces`; before the first episode,
                                                 `evaluation.evaluate`
-grading                 `GRADING`               `retrying`; on a cluster `RemoteGrader`, elsewhere
+grading                 `GRADING`               `retrying`; on a cluster `RemoteGrader`, on another node
 episode                 `EPISODE`               `evaluation.evaluate`, and verl's adapter; without a pause: training
                                                 (``rollout_retries`` times) and SkyRL's adapter
 episodes of a step      `STEP_EPISODES`         `training.rollouts`, if every group was lost
@@ -17,7 +17,7 @@ use of a node           `NODE`                  `cluster.machines`, until the ru
 
 No level retries what the level below it already retries. It either requests single attempts (a cluster's grader from
 the scorers of its nodes; a step, when it creates a new trainer, from its engine), or it retries something else: an
-episode is played again from its beginning. Where an error is raised decides whether it is temporary; see `errors`.
+episode is played again from its beginning. The code that raises an error decides if it is temporary; see `errors`.
 """
 
 from __future__ import annotations

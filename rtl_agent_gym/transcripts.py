@@ -162,15 +162,15 @@ class End(_Event):
 
     event: Literal["end"] = "end"
     stop_reason: str
-    """``completed``, ``max_turns``, ``max_tokens``, ``parse_error`` or ``sandbox_broken``; ``error`` if the machine
-    failed."""
+    """``completed``, ``max_turns``, ``max_tokens``, ``parse_error`` or ``sandbox_broken``; ``error`` after an
+    exception."""
     turns: int
     seconds: float
     """Wall time from the episode's beginning."""
     oom_kills: int | None = None
-    """Processes of the agent that were killed for lack of memory; None if unknown."""
+    """Number of the agent's processes that the kernel killed for lack of memory; None if unknown."""
     error: str | None = None
-    """The machine fault that ended the episode without a score, or None."""
+    """The exception, usually a machine fault, that ended the episode without a score, or None."""
 
 
 Event = Annotated[Header | TurnRecord | ScoreRecord | End, Field(discriminator="event")]

@@ -56,7 +56,7 @@ _MOST = 20
 
 
 def first_few(texts: Sequence[str]) -> list[str]:
-    """The first texts, and the number of the others."""
+    """The first texts, and a line with the number of the others."""
     more = [f"and {len(texts) - _MOST} more"] if len(texts) > _MOST else []
     return [*texts[:_MOST], *more]
 

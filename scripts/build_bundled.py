@@ -1,16 +1,16 @@
-"""Turn the folders of the bundled problems into one JSON Lines file in CVDP's agentic format.
+"""Build one JSON Lines file in CVDP's agentic format from the folders of the bundled problems.
 
 Usage::
 
     .venv/bin/python scripts/build_bundled.py            write rtl_agent_gym/problems/problems.jsonl
-    .venv/bin/python scripts/build_bundled.py --check    exit 1 when that file does not equal the folders
+    .venv/bin/python scripts/build_bundled.py --check    exit 1 if that file does not match the folders
 
-The solution is kept as whole files below ``golden/``, or as ``golden.patch``, a patch of ``context/``. A wrong design
-is kept as a patch of the solution, ``wrong/<mistake>.patch``. One that lies there as a folder of whole files,
-``wrong/<mistake>/rtl/…``, is turned into its patch first.
+The solution is stored as complete files below ``golden/``, or as ``golden.patch``, a patch of ``context/``. A wrong
+design is stored as a patch of the solution, ``wrong/<mistake>.patch``. A wrong design in the form of complete files,
+``wrong/<mistake>/rtl/…``, is first converted to such a patch.
 
-The file is what is loaded and what the official runner takes. The same folders give the same bytes on every machine.
-What a folder holds is written down in `data/bundled/README.md`.
+The built file is what the package loads and what the official runner accepts. The same folders give the same bytes on
+every machine. `data/bundled/README.md` describes the contents of a folder.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ from rtl_agent_gym.problems.rows import diff_body
 COMPOSE = "docker-compose.yml"
 REQUIRED_HARNESS = (COMPOSE, "src/.env", "src/test_runner.py")
 FOLDERS = ("docs", "rtl", "verif")
-"""Where context files may lie; the official runner mounts no other folder."""
+"""The folders that may contain context files; the official runner mounts no others."""
 
 
 class BuildError(Exception):
-    """A problem folder is wrong; the message says which file and what was expected."""
+    """A problem's folder is invalid; the message names the file and what is expected."""
 
 
 class Meta(BaseModel):
-    """What `problem.yaml` says."""
+    """The contents of `problem.yaml`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -51,11 +51,11 @@ class Meta(BaseModel):
     """CVDP's category number."""
     difficulty: Literal["easy", "medium", "hard"]
     title: str = Field(min_length=10, max_length=100, pattern=r"^[^\n]+$")
-    """One line for people; not part of the built row."""
+    """One line for readers; not part of the built row."""
 
 
 def read_tree(root: Path) -> dict[str, str]:
-    """Every file below `root` by its relative path, in path order. Raises `BuildError` for what is not plain text."""
+    """Every file below `root` by its relative path, in path order. Raises `BuildError` for files that are not text."""
     files: dict[str, str] = {}
     for path in sorted(root.rglob("*"), key=lambda found: found.relative_to(root).as_posix()):
         if path.is_dir() or "__pycache__" in path.parts:
@@ -65,13 +65,13 @@ def read_tree(root: Path) -> dict[str, str]:
         except UnicodeDecodeError as error:
             raise BuildError(f"{path}: not UTF-8: {error}") from error
         if not text.endswith("\n") or "\r" in text:
-            raise BuildError(f"{path}: lines must end with a single line feed, the last one too")
+            raise BuildError(f"{path}: every line, including the last, must end with a single line feed")
         files[path.relative_to(root).as_posix()] = text
     return files
 
 
 def read_meta(folder: Path) -> Meta:
-    """`problem.yaml` of a folder, validated."""
+    """The validated `problem.yaml` of a folder."""
     path = folder / "problem.yaml"
     try:
         return Meta.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
@@ -80,15 +80,15 @@ def read_meta(folder: Path) -> Meta:
 
 
 def read_golden(folder: Path) -> dict[str, str]:
-    """The solution's whole files. Raises `ProblemError` for a patch that does not fit, and as `read_tree`."""
+    """The solution's complete files. Raises `ProblemError` if a patch does not fit, and as `read_tree`."""
     return solution(folder) if (folder / "golden.patch").is_file() else read_tree(folder / "golden")
 
 
 def build_row(folder: Path, system_message: str) -> dict[str, Any]:
-    """One row of the file, from one problem folder."""
+    """The row of one problem folder."""
     name = folder.name
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise BuildError(f"{folder}: a folder's name must be a lower-case identifier, for it becomes part of the id")
+        raise BuildError(f"{folder}: the folder's name must be a lower-case identifier; it becomes part of the id")
     meta = read_meta(folder)
     prompt_path = folder / "prompt.md"
     if not prompt_path.is_file():
@@ -96,16 +96,16 @@ def build_row(folder: Path, system_message: str) -> dict[str, Any]:
     context, harness, golden = read_tree(folder / "context"), read_tree(folder / "harness"), read_golden(folder)
     for path in context:
         if path.split("/")[0] not in FOLDERS:
-            raise BuildError(f"{folder / 'context' / path}: context files lie in {', '.join(FOLDERS)}")
+            raise BuildError(f"{folder / 'context' / path}: context files must be in {', '.join(FOLDERS)}")
     for path in REQUIRED_HARNESS:
         if path not in harness:
             raise BuildError(f"{folder / 'harness' / path}: missing")
     if not golden:
-        raise BuildError(f"{folder / 'golden'}: holds no file; it must hold the whole files of the solution")
+        raise BuildError(f"{folder / 'golden'}: contains no file; it must contain the complete files of the solution")
     patch = {path: diff_body(context.get(path, ""), text) for path, text in golden.items()}
     for path, body in patch.items():
         if not body:
-            raise BuildError(f"{folder / 'golden' / path}: equals the context, so there is nothing to solve")
+            raise BuildError(f"{folder / 'golden' / path}: equals the context, so nothing has to be solved")
     return {
         "id": f"cvdp_agentic_rtlgym_{name}_0001",
         "categories": [f"cid{meta.category:03d}", meta.difficulty],
@@ -118,7 +118,7 @@ def build_row(folder: Path, system_message: str) -> dict[str, Any]:
 
 
 def patch_text(golden: dict[str, str], wrong: dict[str, str]) -> str:
-    """The patch that turns the solution's files into a wrong design's."""
+    """The patch that turns the solution's files into those of a wrong design."""
     lines: list[str] = []
     for path in sorted(wrong):
         before, after = (files[path].splitlines(keepends=True) for files in (golden, wrong))
@@ -127,25 +127,25 @@ def patch_text(golden: dict[str, str], wrong: dict[str, str]) -> str:
 
 
 def fold_wrong_designs(folder: Path) -> list[Path]:
-    """Turn the wrong designs that are folders of whole files into patches. Returns the patches written."""
+    """Convert wrong designs that are folders of complete files into patches. Returns the patches written."""
     golden, written = read_golden(folder), []
     for design in sorted(path for path in (folder / "wrong").iterdir() if path.is_dir()):
         wrong = read_tree(design)
         if not wrong.keys() <= golden.keys():
-            raise BuildError(f"{design}: holds {sorted(wrong.keys() - golden.keys())}, which the solution does not")
+            raise BuildError(f"{design}: has {sorted(wrong.keys() - golden.keys())}, which the solution does not have")
         if not (text := patch_text(golden, wrong)):
             raise BuildError(f"{design}: equals the solution")
         patch = design.with_name(f"{design.name}.patch")
         patch.write_text(text, encoding="utf-8")
         if wrong_designs(folder.name)[design.name] != golden | wrong:
-            raise BuildError(f"{patch}: does not give back {design}")
+            raise BuildError(f"{patch}: applied to the solution, it does not reproduce {design}")
         shutil.rmtree(design)
         written.append(patch)
     return written
 
 
 def problem_folders() -> list[Path]:
-    """The folders that are problems, by name. A folder becomes one with its `problem.yaml`."""
+    """The problems' folders, sorted by name. A folder is a problem if it has a `problem.yaml`."""
     return sorted(path.parent for path in BUNDLED_DIR.glob("*/problem.yaml"))
 
 
@@ -159,13 +159,13 @@ def build() -> str:
 def main(argv: list[str] | None = None) -> int:
     """The command line; returns the exit status."""
     parser = argparse.ArgumentParser(description="Build problems.jsonl from the folders of the bundled problems.")
-    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 when the file is out of date")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if the file is out of date")
     check = parser.parse_args(argv).check
     try:
         for folder in problem_folders():
             for patch in [] if check else fold_wrong_designs(folder):
                 print(f"{patch}: written")
-            wrong_designs(folder.name)  # each patch fits
+            wrong_designs(folder.name)  # raises if a patch does not fit
         text = build()
     except (BuildError, ProblemError) as error:
         print(f"build_bundled: {error}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""The command line's page of the site, made from the commands themselves: a hook of mkdocs, named in mkdocs.yml."""
+"""Generates the site's page about the command line from the commands: a hook of mkdocs, listed in mkdocs.yml."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ MARK = "<!-- commands -->"
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Puts the commands in the place of the mark."""
+    """Replace the mark by the commands."""
     return markdown.replace(MARK, commands()) if MARK in markdown else markdown
 
 

@@ -1,7 +1,7 @@
-"""Docstrings as the site reads them: an extension of griffe, named in mkdocs.yml.
+"""Converts docstrings for the documentation site: an extension of griffe, listed in mkdocs.yml.
 
-The package's docstrings are plain text with three habits that Markdown does not share. A name in single backticks means
-an object of the package and becomes a link to it; ``::`` announces a block of code; an ``Example:`` is code.
+The package's docstrings are plain text with three conventions that Markdown does not have. A name in single backticks
+is an object of the package and becomes a link to it; ``::`` introduces a block of code; an ``Example:`` is code.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _EXAMPLE = re.compile(r"^Example:\n((?:(?:    .*)?\n)+)", re.MULTILINE)
 
 
 class PackageDocstrings(griffe.Extension):
-    """Rewrites every docstring of the package once it is loaded."""
+    """Rewrites every docstring of the package after it is loaded."""
 
     def on_package(self, *, pkg: griffe.Module, **kwargs: Any) -> None:
-        """A package is loaded, all its modules with it."""
+        """Called when the package and all its modules are loaded."""
         _walk(pkg)
 
 
@@ -36,18 +36,18 @@ def _walk(obj: griffe.Object) -> None:
 
 
 def _is_machinery(member: griffe.Object | griffe.Alias) -> bool:
-    """Whether a public name is of no use to a reader."""
+    """Whether a public name is internal machinery that readers do not need."""
     if isinstance(member, griffe.Attribute):
         return member.name == "model_config" or str(member.value).startswith(_MACHINERY)
     return isinstance(member, griffe.Function) and member.is_special and member.docstring is None and not _makes(member)
 
 
 def _makes(function: griffe.Function) -> bool:
-    return function.name == "__init__"  # its signature is the class's
+    return function.name == "__init__"  # kept because its signature is that of the class
 
 
 def as_markdown(text: str, scope: griffe.Object) -> str:
-    """A docstring in Markdown. Names in it are looked up from where it stands."""
+    """A docstring converted to Markdown. Names in it are resolved in `scope`."""
     text = re.sub(r"^::$", "", text, flags=re.MULTILINE)
     text = re.sub(r"::$", ":", text, flags=re.MULTILINE)
     text = _EXAMPLE.sub(_fenced, f"{text}\n").rstrip("\n")
@@ -65,5 +65,5 @@ def _link(found: re.Match[str], scope: griffe.Object) -> str:
         path = scope.resolve(first) + dot + rest
     except griffe.NameResolutionError:
         return found[0]
-    # Optional: what the reference does not show stays as it is.
+    # Optional: names that the reference does not document stay plain code.
     return f'<autoref optional identifier="{path}"><code>{found[1]}{found[2] or ""}</code></autoref>'

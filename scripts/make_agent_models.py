@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""Make a student and a teacher that act through mini-swe-agent, from those that the package ships.
+"""Make a student and a teacher that act through mini-swe-agent, starting from the shipped models.
 
     .venv/bin/python scripts/make_agent_models.py --out models
 
-Some minutes on one core. Needs the extra ``agents``.
+Takes some minutes on one core. Needs the extra ``agents``.
 """
 
 from __future__ import annotations

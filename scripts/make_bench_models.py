@@ -1,9 +1,9 @@
 #!/usr/bin/env python
-"""Make a student and a teacher that write benches, from those that the package ships.
+"""Make a student and a teacher that write benches, starting from the shipped models.
 
     .venv/bin/python scripts/make_bench_models.py --out models
 
-A quarter of an hour on one core.
+Takes a quarter of an hour on one core.
 """
 
 from __future__ import annotations

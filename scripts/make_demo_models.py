@@ -1,10 +1,10 @@
 #!/usr/bin/env python
-"""Make the models that the package ships, and that learn without an API key, by their recorded recipe.
+"""Make the models that the package ships for training without an API key, by their recorded recipe.
 
     .venv/bin/python scripts/make_demo_models.py --out models
 
-One core; the time is in `docs/experiments.md`. The same versions of torch, transformers and tokenizers on one kind of
-processor give the same bytes; ``recipe.json`` has the digests of those that are shipped, which were made part by part.
+Uses one core; `docs/experiments.md` has the time. The same versions of torch, transformers and tokenizers on the same
+kind of processor give the same bytes. ``recipe.json`` has the digests of the shipped models, which were made in parts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def main() -> None:
     """Make the models."""
     parser = argparse.ArgumentParser(description="Make the models that the package ships.")
     parser.add_argument("--out", type=Path, required=True, help="Folder for the models.")
-    parser.add_argument("--members", type=int, default=256, help="Held-out problems on which each model is measured.")
+    parser.add_argument("--members", type=int, default=256, help="Held-out problems used to measure each model.")
     options = parser.parse_args()
     begun = time.monotonic()
     make(

@@ -1,12 +1,12 @@
 #!/usr/bin/env python
-"""Make a teacher and a student that spell what they write, each from random weights of its own.
+"""Make a teacher and a student that spell what they write, each from different random weights.
 
     .venv/bin/python scripts/make_spelled_models.py --out models
     .venv/bin/python scripts/make_spelled_models.py --out models --only teacher
 
-One core each, in sittings: stop it whenever you like, and the same command goes on, from at most two minutes before.
-docs/experiments.md says what they do and how long it took. The folders ``models/teacher`` and ``models/student`` are in
-the format of transformers.
+Each uses one core. The script may be stopped at any time; the same command resumes it and loses at most about two
+minutes. docs/experiments.md describes the models and the time that it took. The folders ``models/teacher`` and
+``models/student`` are in the format of transformers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from rtl_agent_gym.errors import UsageError
 def main() -> None:
     """Make the models."""
     parser = argparse.ArgumentParser(description="Make the teacher and the student that spell what they write.")
-    parser.add_argument("--out", type=Path, required=True, help="folder of the models and of their state")
+    parser.add_argument("--out", type=Path, required=True, help="folder for the models and the state of their training")
     parser.add_argument("--only", nargs="+", choices=list(RECIPE.pupils), default=[], help="default: all models")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu", help="default: cpu; a GPU takes minutes")
     options = parser.parse_args()
     if options.device == "cuda" and not torch.cuda.is_available():
-        parser.error("--device cuda: torch finds no GPU here; leave the option out")
+        parser.error("--device cuda: torch finds no GPU on this machine; use --device cpu")
     begun = time.monotonic()
 
     def log(line: str) -> None:

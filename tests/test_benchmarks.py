@@ -283,7 +283,7 @@ def test_fewer_problems_than_were_asked_for_are_a_failure(
     monkeypatch.setitem(main.__globals__, "make", make)
     monkeypatch.setattr(sys, "argv", ["verification.py", "--make", "2"])
     assert main() == (3 if failure else 1)
-    assert capsys.readouterr().err == f"error: {failure or 'of 2 problems, 0 could be made'}\n"
+    assert capsys.readouterr().err == f"error: {failure or 'only 0 of 2 problems could be made'}\n"
 
 
 def test_thieves_need_problems() -> None:

@@ -117,7 +117,7 @@ def test_a_figure_without_all_verdicts_is_refused(
     monkeypatch.setattr("pretrained.final_weights", lambda folder: shipped("student"))
     sizes = argparse.Namespace(folder=tmp_path, held_out=2, set=[], models=tmp_path, transcripts=1)
     function, name = learning.MEASURES[run]
-    with pytest.raises(SandboxError, match=r"^no verdict on 1 episode; the same command goes on"):
+    with pytest.raises(SandboxError, match=r"^no verdict on 1 episode; the same command continues"):
         function(name, 0, sizes)
 
 

@@ -1,7 +1,7 @@
-"""The sources of the bundled problems: reads the solution and the wrong designs of a folder (see `README.md`).
+"""The sources of the bundled problems: reads the solution and the wrong designs from a folder (see `README.md`).
 
-The wrong designs exist for tests and examples only: each is a plausible solution with one mistake, which the hidden
-tests of its problem reject. They are kept as patches of the solution.
+The wrong designs exist only for tests and examples: each is a plausible solution with one mistake that the hidden tests
+of its problem reject. They are stored as patches of the solution.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ BUNDLED_DIR = Path(__file__).resolve().parent
 
 
 def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
-    """The wrong designs of a bundled problem: for each mistake, by name, the whole files of that design by path.
+    """The wrong designs of a bundled problem by the mistake's name, each as complete files by path.
 
     `problem_id` may be its short name, such as ``fixed_priority_arbiter``.
 
@@ -36,7 +36,7 @@ def wrong_designs(problem_id: str) -> dict[str, dict[str, str]]:
 
 
 def solution(folder: Path) -> dict[str, str]:
-    """The whole files of a problem's solution, kept below ``golden/`` or as ``golden.patch``, a patch of the context.
+    """The complete files of a problem's solution, from ``golden/`` or from ``golden.patch``, a patch of the context.
 
     Raises:
         ProblemError: The patch does not fit the context.
@@ -53,7 +53,7 @@ def _patched(files: dict[str, str], patch: Path) -> dict[str, str]:
     changed = dict(files)
     for part in PatchSet(patch.read_text(encoding="utf-8")):
         if part.path not in files:
-            raise ProblemError(f"{part.path} is not a file that can be patched", source=str(patch))
+            raise ProblemError(f"it patches {part.path}, which is not among the files to patch", source=str(patch))
         try:
             changed[part.path] = apply_patch(files[part.path], "".join(str(hunk) for hunk in part))
         except ProblemError as error:

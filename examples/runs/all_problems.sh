@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Distil on every problem of a CVDP file, from easy to hard, the next batch sampled while this one is trained on.
+# Distil on every problem of a CVDP file, from easy to hard, sampling the next batch while training on the current one.
 #
 #   TINKER_API_KEY=... examples/runs/all_problems.sh cvdp_jsonl_path=data/cvdp.jsonl [name=value ...]
 set -euo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# A teacher with another tokenizer and another dialect: Qwen3.6-35B-A3B teaches gpt-oss-20b. Each episode is put into
-# the teacher's dialect, and its judgement is brought back to the student's tokens over the bytes that both have.
+# A teacher with another tokenizer and another dialect: Qwen3.6-35B-A3B teaches gpt-oss-20b. Each episode is translated
+# to the teacher's dialect, and its log-probabilities are mapped back to the student's tokens by their common bytes.
 #
 #   TINKER_API_KEY=... examples/runs/cross_tokenizer.sh [name=value ...]
 #   TINKER_API_KEY=... examples/runs/cross_tokenizer.sh --dry-run     # models, prompts, limits, tokens and cost

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Distil on the easy problems of a CVDP file: many problems a step, so the reward's baseline is each one's running mean.
+# Distil on the easy problems of a CVDP file. Steps have many problems, so the baseline is each problem's running mean.
 #
 #   TINKER_API_KEY=... examples/runs/easy_problems.sh cvdp_jsonl_path=data/cvdp.jsonl [name=value ...]
 set -euo pipefail

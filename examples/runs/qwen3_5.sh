@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Qwen3.6-27B teaches Qwen3.5-9B, the default pair: one vocabulary, and calls as XML (dialect qwen3_5). Both think.
+# Qwen3.6-27B teaches Qwen3.5-9B, the default pair: same vocabulary, tool calls as XML (dialect qwen3_5), both thinking.
 #
 #   TINKER_API_KEY=... examples/runs/qwen3_5.sh [name=value ...]
 #   TINKER_API_KEY=... examples/runs/qwen3_5.sh --dry-run            # models, prompts, limits, tokens and cost

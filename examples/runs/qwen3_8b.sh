@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Qwen3-8B learns from its own weights, which as a teacher read the reference solution. It thinks (dialect qwen3).
+# Qwen3-8B is its own teacher: as the teacher, it also reads the reference solution. It thinks (dialect qwen3).
 #
 #   TINKER_API_KEY=... examples/runs/qwen3_8b.sh [name=value ...]
 #   TINKER_API_KEY=... examples/runs/qwen3_8b.sh --dry-run            # models, prompts, limits, tokens and cost

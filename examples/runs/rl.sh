@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Reinforcement learning without a teacher: eight episodes of each problem, each judged against the others (as in GRPO).
-# Problems that are always or never solved come seldom; every hidden test that passes earns its share.
+# Reinforcement learning without a teacher: eight episodes of each problem, each compared with the others (as in GRPO).
+# Problems that are always or never solved are sampled rarely; the reward includes the share of hidden tests that pass.
 #
 #   TINKER_API_KEY=... examples/runs/rl.sh [name=value ...]
 set -euo pipefail

@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# A warm start: a student imitates the episodes of a stronger model that passed. First a teacher plays them:
+# A warm start: a student imitates the passing episodes of a stronger model, which plays them first:
 #
 #   rtl-agent-gym eval --policy tinker:Qwen/Qwen3.6-27B -n 4 --out runs/teacher
 #   TINKER_API_KEY=... examples/runs/sft.sh [name=value ...]
 #
-# Afterwards distil or reinforce from the last checkpoint: load_checkpoint_path=STATE_PATH, which is in checkpoints.jsonl.
+# Then distil or reinforce from the last checkpoint: load_checkpoint_path=STATE_PATH, taken from checkpoints.jsonl.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

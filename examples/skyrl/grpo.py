@@ -3,8 +3,8 @@
     uv pip install "skyrl[fsdp]==0.3.0" "rtl-agent-gym[skyrl]"
     python examples/skyrl/grpo.py [NAME=VALUE ...]
 
-The options are SkyRL's, and replace those of `RUN`. ``environment.skyrl_gym.rtl.NAME`` are those of the environment:
-``problems``, ``attempts``, and the arguments of `CVDPAgenticEnv`.
+The options are SkyRL's, and override those of `RUN`. ``environment.skyrl_gym.rtl.NAME`` sets an option of the
+environment: ``problems``, ``attempts``, or an argument of `CVDPAgenticEnv`.
 """
 
 import json
@@ -20,7 +20,7 @@ from skyrl.train.utils import validate_cfg
 from rtl_agent_gym.integrations.skyrl import register, rows
 
 TRAIN, VALIDATION = Path("runs/skyrl/train.jsonl"), Path("runs/skyrl/validation.jsonl")
-"""The data sets, which are written before the run: rows of CVDP that are known to be fair, and the bundled problems."""
+"""The data sets, written before the run: rows of CVDP that are known to be fair, and the bundled problems."""
 
 RUN = """
 data.train_data=['runs/skyrl/train.jsonl']
@@ -68,34 +68,34 @@ environment.skyrl_gym.rtl.command_timeout=30
 
 @dataclass
 class GymConfig(SkyRLGymConfig):
-    """SkyRL's options of environments, with those of ours."""
+    """SkyRL's options of its environments, and those of the environment ``rtl``."""
 
     rtl: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass
 class Environment(EnvironmentConfig):
-    """The same, one floor up."""
+    """SkyRL's section ``environment``, with `GymConfig`."""
 
     skyrl_gym: GymConfig = field(default_factory=GymConfig)
 
 
 @dataclass
 class Config(SkyRLTrainConfig):
-    """SkyRL's options, with those of the environment."""
+    """All options of SkyRL, with `Environment`."""
 
     environment: Environment = field(default_factory=Environment)
 
 
 def read_options(arguments: list[str]) -> Config:
-    """The options of the run, checked by SkyRL. Raises as SkyRL does."""
+    """The options of the run, checked by SkyRL. Raises SkyRL's errors."""
     config = Config.from_cli_overrides([*RUN.split("\n")[1:-1], *arguments])
     validate_cfg(config)
     return config
 
 
 def main() -> None:
-    """Write the data set, and train."""
+    """Write the data sets, and train."""
     import ray
     from skyrl.train.entrypoints.main_base import BasePPOExp
     from skyrl.train.utils.utils import initialize_ray

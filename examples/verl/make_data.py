@@ -3,7 +3,7 @@
 
     python examples/verl/make_data.py [--problems cvdp] [--rows fair] [--held-out 0.1] [--seed 0] [--out runs/verl]
 
-A row names its problem; its hidden tests are in no row.
+A row names its problem; no row contains hidden tests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def main() -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, part in (("train", train), ("val", held_out)):
         if not part:
-            raise SystemExit(f"no problem is left for {name}.jsonl; choose another --held-out or --seed")
+            raise SystemExit(f"no problem remains for {name}.jsonl; choose another --held-out or --seed")
         lines = [json.dumps(row) + "\n" for row in rows(options.problems, ids=[problem.id for problem in part])]
         (folder / f"{name}.jsonl").write_text("".join(lines), encoding="utf-8")
         print(f"{len(lines)} rows written to {folder / name}.jsonl")

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Qwen3.5-9B with verl on CVDP's agentic rows: GRPO on one node with 8 GPUs, where the sandboxes run, too.
+# Qwen3.5-9B with verl on CVDP's agentic rows: GRPO on one node with 8 GPUs, on which the sandboxes also run.
 #
-#   pip install "verl[vllm,fsdp]==0.9.1" "rtl-agent-gym"      # in an environment of its own, Python 3.11 or 3.12
-#   rtl-agent-gym doctor                                       # says whether sandboxes can be made here
+#   pip install "verl[vllm,fsdp]==0.9.1" "rtl-agent-gym"      # in a separate environment, Python 3.11 or 3.12
+#   rtl-agent-gym doctor                                       # checks whether sandboxes can run here
 #   examples/verl/run.sh [name=value ...]                      # more overrides, such as data.train_batch_size=8
 #   PROBLEMS=bundled ROWS=all examples/verl/run.sh             # other problems
 set -euo pipefail

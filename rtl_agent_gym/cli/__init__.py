@@ -1,9 +1,9 @@
 """The command line: parse, call, print.
 
-Exit codes: 0 success; 1 the work failed; 2 wrong usage or wrong data; 3 the machine failed; 130 Ctrl-C.
+Exit codes: 0 success; 1 the work failed; 2 wrong usage or invalid data; 3 the machine failed; 130 Ctrl-C.
 
-Importing this package is cheap: `main` imports only the requested command, and `app`, which has all commands, is made
-at first use.
+Importing this package is cheap: `main` imports only the requested command, and `app`, with all commands, is created at
+first use.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Run the command line and exit. Errors of this package are one line on stderr, without a traceback."""
+    """Run the command line and exit. An error of this package is printed as one line on stderr, without a traceback."""
     given = sys.argv[1:] if arguments is None else arguments
     quiet_interrupts()
     try:

@@ -1,4 +1,4 @@
-"""``rtl-agent-gym cluster``: the nodes of a Ray cluster that have the sandboxes."""
+"""``rtl-agent-gym cluster``: start, show and stop the nodes of a Ray cluster that run the sandboxes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from ..errors import SandboxError
 from .options import JsonOption
 
 cluster_app = typer.Typer(
-    help="The nodes of a Ray cluster that have the sandboxes: make this machine one, show them, end it.",
+    help="Nodes of a Ray cluster that run the sandboxes: make this machine a node, show all nodes, stop this one.",
     no_args_is_help=True,
 )
 
 HEAD_PORT = 6379
-AddressArgument = Annotated[str, typer.Argument(metavar="[ADDRESS]", help="Of the cluster's head, such as HOST:6379.")]
+AddressArgument = Annotated[str, typer.Argument(metavar="[ADDRESS]", help="The cluster's head, such as HOST:6379.")]
 _print = partial(typer.echo, err=True)
 
 
@@ -30,18 +30,18 @@ _print = partial(typer.echo, err=True)
 def up(
     address: AddressArgument = "",
     slots: Annotated[
-        int, typer.Option(min=0, help="Agent sandboxes that this node can have at once; 0: what its memory allows.")
+        int, typer.Option(min=0, help="Maximum number of agent sandboxes here; 0: as many as the memory allows.")
     ] = 0,
     port: Annotated[
         int,
         typer.Option(
-            min=0, max=65535, help="Port of a head that is started here; 0: 6379, and in a Slurm job a free one."
+            min=0, max=65535, help="Port of a head that is started here; 0: port 6379, or in a Slurm job any free port."
         ),
     ] = 0,
 ) -> None:
     """Make this machine a node, or the head of a new cluster if no address is given.
 
-    It needs sandboxes, whose Docker daemon is installed and started where that is possible, and the simulation image.
+    A node needs the simulation image and sandboxes; if none can be made, Docker is installed and started if possible.
     In a Slurm job without an address, all nodes of the job become a cluster, which ends with the job.
     """
     if in_job() and not address:
@@ -57,15 +57,15 @@ def up(
 
 @cluster_app.command("part", hidden=True)
 def part(head: str, first: str, slots: int = 0) -> None:
-    """What ``cluster up`` starts on each node of a Slurm job."""
+    """Started by ``cluster up`` on each node of a Slurm job."""
     become_part(head, first, slots, _print)
 
 
 @cluster_app.command("status")
 def status(address: AddressArgument = "auto", json_: JsonOption = False) -> None:
-    """Show the nodes: daemon, image, slots, and for each run that uses them its canaries, work and faults.
+    """Show each node's daemon, image and slots, and the canaries, work and faults of each run that uses it.
 
-    No container is started. Exits 3 if none can be used.
+    No container is started. Exits 3 if no node can be used.
     """
     connect(address)
     found = asyncio.run(look())
@@ -111,5 +111,5 @@ def _show(node: NodeState) -> None:
 
 @cluster_app.command("down")
 def down() -> None:
-    """End what ``cluster up`` started here, with its sandboxes: this node, or in a Slurm job all of its nodes."""
+    """Stop what ``cluster up`` started here, including its sandboxes: this node, or all nodes of a Slurm job."""
     print("this machine is no longer a node" if stop_node() else "this machine is not a node")

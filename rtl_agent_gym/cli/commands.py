@@ -1,6 +1,6 @@
-"""The command line as an application: its commands by name, each imported only when needed, and how it ends.
+"""The command-line application: its commands, each imported only when needed, and its exit codes.
 
-Every error is a single line on stderr, and an exit code.
+Each error of this package becomes a single line on stderr and an exit code.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ COMMANDS = {
     "image": "image_app",
     "problems": "problems_app",
 }
-"""Each command is a function, or a `typer.Typer` with subcommands, in the module of its name or before the colon."""
+"""The function or `typer.Typer` of each command, as ``module:name``; by default the module has the command's name."""
 
 
 class _Command(TyperCommand):
-    """A command whose numbers must be finite: NaN passes the bounds of an option, and no option means infinity."""
+    """A command whose numbers must be finite: NaN would pass the bounds of an option, and no option allows infinity."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         rest = super().parse_args(ctx, args)
@@ -60,13 +60,13 @@ class _Command(TyperCommand):
 
 
 def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
-    """The command line for these arguments: only the command that they name, or all if they name none.
+    """Create the application with only the command that the arguments name, or with all commands if they name none.
 
     Importing all commands would take a second.
     """
     made = typer.Typer(
         name="rtl-agent-gym",
-        help="Work on RTL problems with agents in Docker shells, scored by hidden tests.",
+        help="Let agents work on RTL problems in sandboxed shells, scored by hidden tests.",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -105,13 +105,13 @@ def _options(
         bool,
         typer.Option(
             "--allow-weak-limits",
-            help="Also grade on a Docker host that cannot enforce the limits of sandboxes, as `doctor` reports. There, "
-            "verdicts may depend on the load of the machine.",
+            help="Grade even on a Docker host that cannot enforce the limits of sandboxes (see `doctor`). Verdicts may "
+            "then depend on the machine's load.",
         ),
     ] = False,
     sandbox: Annotated[
         SandboxKind | None,
-        typer.Option(help="How this command makes sandboxes, as the variable RTL_GYM_SANDBOX says it."),
+        typer.Option(help="Kind of sandbox for this command; overrides the variable RTL_GYM_SANDBOX."),
     ] = None,
 ) -> None:
     if sandbox:
@@ -132,14 +132,14 @@ NARROWEST = 40
 _MACHINE_ERRORS = {
     errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC,
 }  # fmt: skip
-"""Errors of the machine in any write; a traceback would not help."""
+"""Errors of the machine when anything is written; a traceback would not help."""
 
 _PATH_ERRORS = {errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.EPERM, errno.EROFS}
-"""Errors of paths that the user has given."""
+"""Errors caused by paths that the user has given."""
 
 
 def run_to_exit_code(app: Callable[..., Any], arguments: Sequence[str]) -> int:
-    """Call the application and return its exit code. Prints an error of this package, also in a group, as one line.
+    """Call the application and return its exit code. Prints errors of this package, also in groups, as one line.
 
     Raises:
         BaseException: Any other error: its traceback is needed for a bug report.
@@ -196,14 +196,14 @@ def _print_error(message: str) -> None:
 def _prepare_streams() -> None:
     """Open closed standard streams, and make sure that each can write any text.
 
-    A closed stream is opened on /dev/null; otherwise the next file or socket would get its number. Characters that are
-    missing in a stream's encoding are written as escape codes.
+    A closed stream is opened on /dev/null; otherwise the next file or socket would get its number. Characters that a
+    stream's encoding lacks are written as escape codes.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - until the process ends
     if shutil.get_terminal_size().columns < NARROWEST:
-        os.environ["COLUMNS"] = str(NARROWEST)  # folded text can be read, truncated text cannot
+        os.environ["COLUMNS"] = str(NARROWEST)  # wrapped text can be read, truncated text cannot
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")

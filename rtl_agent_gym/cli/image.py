@@ -1,4 +1,4 @@
-"""``rtl-agent-gym image``: build, show, verify, move and prune the simulation image, Docker's or that of namespaces."""
+"""``rtl-agent-gym image``: build, show, verify, move and prune the simulation image, for Docker or for namespaces."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .options import JsonOption
 image_app = typer.Typer(help="The image with the simulators, for agents and hidden tests.")
 KindOption = Annotated[
     SandboxKind,
-    typer.Option("--sandbox", help="Whose image: Docker's, or the root folder of sandboxes without a daemon."),
+    typer.Option("--sandbox", help="Which image: Docker's, or the root folder of sandboxes without a daemon."),
 ]
 
 
@@ -46,18 +46,18 @@ def build_command(
         typer.Option(
             "--agents",
             metavar="NAMES",
-            help="Instead of the image, install the programs of agents that work in sandboxes, from npm: "
+            help="Instead of building the image, install agents that run in sandboxes, from npm: "
             f"{', '.join(PROGRAMS)} (separated by commas), or all.",
         ),
     ] = None,
     sandbox: KindOption = "auto",
 ) -> None:
-    """Build the image of this version if it does not exist. Without Docker, as a folder; needs no root."""
+    """Build this version's image if it does not exist; without Docker, as a root folder. Needs no root privileges."""
     console = Console()
     started = time.monotonic()
     names = PROGRAMS if agents == "all" else tuple((agents or "").split(",")) if agents is not None else ()
     if wrong := [name for name in names if name not in PROGRAMS]:
-        raise UsageError(f"--agents: no agent {wrong[0]!r}; choose some of {', '.join(PROGRAMS)}, or all")
+        raise UsageError(f"--agents: there is no agent {wrong[0]!r}; choose from {', '.join(PROGRAMS)}, or all")
 
     def report(line: str) -> None:
         console.print(f"[dim]{time.monotonic() - started:5.0f} s[/]  {escape(line)}", highlight=False, soft_wrap=True)
@@ -80,7 +80,7 @@ def build_command(
 
 @image_app.command("show")
 def show_command(as_json: JsonOption = False, sandbox: KindOption = "auto") -> None:
-    """Show the image's name, content digest, id, age and size; of a root folder, its name, digest and place."""
+    """Show the image's name, content digest, id, age and size; of a root folder, its name, digest and path."""
     if _without_docker(sandbox):
         root = root_folder.find_root()
         found = {"tag": root.tag, "digest": root.digest, "remark": root.remark, "folder": str(root.folder)}
@@ -102,7 +102,7 @@ def _print(facts: Mapping[str, object], shown: Mapping[str, object], as_json: bo
         typer.echo(json.dumps(facts))
         return
     table = Table("", "", show_header=False)
-    table.columns[1].overflow = "fold"  # a digest that is cut is none
+    table.columns[1].overflow = "fold"  # a truncated digest is useless
     for name, value in shown.items():
         table.add_row(name, escape(str(value)))
     Console().print(table)
@@ -114,12 +114,12 @@ DigestOption = Annotated[
     typer.Option(
         "--digest",
         metavar="SHA256",
-        help="Refuse another build or a changed image: one whose content has another digest. An image made to deceive "
-        "can pass, as its own Python computes the digest.",
+        help="Refuse an image whose content has another digest, such as another build. A malicious image can "
+        "still pass, since its own Python computes the digest.",
     ),
 ]
 RepositoryArgument = Annotated[
-    str, typer.Argument(metavar="REPOSITORY", help="In a registry, such as registry.example:5000/rtl; without a tag.")
+    str, typer.Argument(metavar="REPOSITORY", help="In a registry, without a tag, such as registry.example:5000/rtl.")
 ]
 
 
@@ -158,7 +158,7 @@ def export_command(
 def unpack_command(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="From `save` or `export`; without it, Docker's image is unpacked."),
+        typer.Argument(metavar="[FILE]", help="From `save` or `export`; by default, Docker's image is unpacked."),
     ] = None,
     digest: DigestOption = None,
 ) -> None:
@@ -184,7 +184,7 @@ def pull_command(repository: RepositoryArgument, digest: DigestOption = None) ->
 @image_app.command("prune")
 def prune_command(sandbox: KindOption = "auto") -> None:
     """Remove images and root folders of earlier versions and leftovers of builds; keep the current ones."""
-    # What needs the daemon comes first: where none answers, nothing is removed.
+    # The daemon is used first: if it does not answer, nothing is removed.
     removed = [] if _without_docker(sandbox) else image_build.prune(partial(typer.echo, err=True))
     removed += root_folder.prune()
     typer.echo("\n".join(removed) if removed else "nothing to remove")

@@ -1,4 +1,4 @@
-"""Options of the commands, generated from the tree of options, and the problems that they choose."""
+"""Options of the commands, generated from the tree of options, and the problems that they select."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ FLAGS = {
     "ray_address": ["--ray"],
     "coverage": ["--coverage"],
 }
-"""The names on the command line that are not the option's own."""
+"""Flags of options whose name on the command line differs from their name in the tree."""
 
 PLAY = ("max_turns", "command_timeout", "harness_feedback")
-"""The rules of episodes that the commands have which play any."""
+"""The rules of episodes that every command which plays episodes has as options."""
 PROMPTS = ("system_prompt", "user_prompt")
-"""The rules of episodes that are a text or ``@file``."""
+"""The rules of episodes whose value is a text or ``@file``."""
 _NOT_HERE = {"attempts", "request_timeout"}
 GRADING = ("judge", "harness_images", "harness_env", "harness_network")
-"""The rules of episodes that are about gradings."""
+"""The rules of episodes that concern grading."""
 CHOICE = ("ids", "categories", "difficulties")
-"""The options that choose problems."""
+"""The options that select problems."""
 
 
 def option(kind: type[BaseModel], name: str) -> Any:
-    """An option of the tree as an option of the command line."""
+    """Convert an option of the tree to an option of the command line."""
     field = kind.model_fields[name]
     text = re.sub(r"`+", "", " ".join((field.description or "").split()))
     several = isinstance(field.default, tuple)
@@ -81,14 +81,14 @@ def _type(field: FieldInfo) -> Any:
 
 ProblemsOption = Annotated[str, option(ProblemOptions, "problems")]
 ProblemOption = Annotated[
-    str | None, typer.Option("--problem", metavar="ID", help="Id of the problem; not needed where there is only one.")
+    str | None, typer.Option("--problem", metavar="ID", help="Id of the problem; not needed if there is only one.")
 ]
 ProblemIdsOption = Annotated[list[str] | None, option(ProblemOptions, "ids")]
 FairOnlyOption = Annotated[
     bool,
     typer.Option(
         "--fair-only",
-        help="Only rows of CVDP that a right design is known to pass and whose tests demand nothing unstated.",
+        help="Only CVDP rows that a correct design is known to pass and whose tests demand nothing unstated.",
     ),
 ]
 WeightsOption = Annotated[str, option(EvaluationOptions, "reward")]
@@ -99,12 +99,12 @@ JsonOption = Annotated[
 OpenOption = Annotated[bool, typer.Option("--open", help="Open the page in a browser.")]
 EnvOption = Annotated[
     Literal["agentic", "single-turn"],
-    typer.Option(help="agentic: many turns in a shell. single-turn: one answer that holds the files."),
+    typer.Option(help="agentic: many turns in a shell. single-turn: one answer that contains the files."),
 ]
 
 
 def parameters_of(kind: type[BaseModel], *names: str) -> list[inspect.Parameter]:
-    """Options of a class of the tree as parameters of a command; all of them, if none is named."""
+    """The named options of a class of the tree as parameters of a command; without names, all of its options."""
     return [
         inspect.Parameter(
             name,
@@ -120,13 +120,13 @@ def parameters_of(kind: type[BaseModel], *names: str) -> list[inspect.Parameter]
 def options_as(
     name: str, make: Callable[..., Any], options: list[inspect.Parameter], *more: str
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function as a command that has options in place of a parameter.
+    """Decorate a function as a command in which options replace one parameter.
 
     Args:
         name: The parameter.
-        make: Makes its value of the options.
-        options: The options, as `parameters_of` gives them.
-        more: Other parameters of the function that `make` gets, too.
+        make: Makes its value from the options.
+        options: The options, as returned by `parameters_of`.
+        more: Other parameters of the function that are also passed to `make`.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -153,7 +153,7 @@ _EVALUATION = [
 
 
 def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorate a function of `config`, an `EvaluationConfig`, as a command with the options that set it, and `more`."""
+    """Decorate a function of `config` as a command whose options, `more` included, make that `EvaluationConfig`."""
     from ..episodes.rules import EpisodeConfig
     from ..evaluation import EvaluationConfig
     from ..policies import ModelOptions
@@ -174,7 +174,7 @@ def with_options(*more: inspect.Parameter) -> Callable[[Callable[..., None]], Ca
 
 
 def with_problems(command: Callable[..., None]) -> Callable[..., None]:
-    """Decorate a function of `problems` as a command with the options that choose them from its `source`."""
+    """Decorate a function of `problems` as a command whose options select them from its `source`."""
     fair = inspect.Parameter("fair_only", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=FairOnlyOption)
 
     def make(source: str, fair_only: bool, **filters: list[str] | None) -> list[Problem]:
@@ -185,35 +185,35 @@ def with_problems(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def one_problem(source: str, problem_id: str | None) -> Problem:
-    """The problem with this id, or without an id the only one of the source. Raises `UsageError` if there is none."""
+    """The problem with this id, or, without an id, the source's only problem. Raises `UsageError` if there is none."""
     problems = load_problems(source, ids=problem_id)
     if len(problems) == 1:
         return problems[0]
     raise UsageError(
-        f"{source} holds {len(problems)} problems: choose one with --problem ID "
+        f"{source} has {len(problems)} problems: choose one with --problem ID "
         f"(list them with: rtl-agent-gym problems list --problems {shlex.quote(source)})"
     )
 
 
 def refuse_options_of_nodes(context: typer.Context, sandbox: str = "auto") -> None:
-    """Raise `UsageError` if a run chooses sandboxes for the nodes of its cluster, by its option or before its name."""
+    """Raise `UsageError` if a run on a cluster sets how nodes make sandboxes, before or after the command's name."""
     before = context.find_root().params
     kind = sandbox if sandbox != "auto" else before.get("sandbox") or "auto"
     given = [f"--sandbox {kind}"] if kind != "auto" else []
     given += ["--allow-weak-limits"] if before.get("allow_weak_limits") else []
     if given:
         command = f"rtl-agent-gym {' '.join(given)} cluster up"
-        raise UsageError(f"{given[0]}: a run cannot choose it for the nodes of a cluster; start them with `{command}`")
+        raise UsageError(f"{given[0]}: a run cannot set this for the nodes of a cluster; start them with `{command}`")
 
 
 def at_home(path: Path | None) -> Path | None:
-    """A path, if there is one, with the home folder in place of ``~``: a shell leaves that of ``--option=~/x``."""
+    """Expand ``~`` in a path, if one is given: a shell does not expand it in ``--option=~/x``."""
     return None if path is None else expand_home(path)
 
 
 def writable_folder(folder: Path, option: str) -> None:
     """Create a folder if it does not exist. Raises `UsageError` if it cannot be created or written to."""
-    folder = expand_home(folder)  # as the rules read it: a shell leaves the tilde of ``--option=~/x``
+    folder = expand_home(folder)  # as the rules do; see `at_home`
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -126,7 +126,7 @@ def validate_command(
     problems = [row for row in rows if isinstance(row, Problem)]
     wrong = [row for row in rows if isinstance(row, ProblemError)]
     if not problems and not any(error.problem_id or error.field for error in wrong):
-        raise wrong[0]  # nothing in it is a row
+        raise wrong[0]  # no row was recognised
     findings: list[dict[str, Any]] = [vars(error) | {"text": str(error)} for error in wrong]
     if ids:
         bad = {finding["problem_id"] for finding in findings}
@@ -160,7 +160,7 @@ def generate_command(
     ],
     out: OutOption,
 ) -> None:
-    """Write the problems of a source as a file of CVDP's agentic rows, which the official runner reads too."""
+    """Write the problems of a source as a file in CVDP's agentic format, which the official runner can read."""
     problems = load_problems(source)
     check_out(out, source)
     write_rows(out, map(problem_row, problems))
@@ -172,7 +172,7 @@ def generate_command(
 def export_command(
     problems: list[Problem],
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems; 'bundled' for ours.")
+        str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems, such as 'bundled'.")
     ],
     out: Annotated[
         Path,
@@ -182,7 +182,7 @@ def export_command(
     image: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME", help="The simulation image, where it is run; by default its name on this machine."
+            metavar="NAME", help="Name of the simulation image where the tasks run; by default as on this machine."
         ),
     ] = None,
 ) -> None:
@@ -195,12 +195,12 @@ def export_command(
     written = 0
     for problem in problems:
         if (out / problem.id).exists():
-            raise UsageError(f"--out {out}: {problem.id} is there already; remove it, or choose another folder")
+            raise UsageError(f"--out {out}: {problem.id} already exists; remove it, or choose another folder")
     for problem in problems:
         try:
             reason = why_unscorable(problem, texts=False)
             if reason is None and problem.checkout:
-                reason = "a heavy row starts from a repository, which a task does not hold"
+                reason = "a heavy row starts from a repository, which a task cannot contain"
             if reason:
                 raise UsageError(f"{problem.id}: {reason}")
             write_task(problem, out, image or image_tag())
@@ -230,7 +230,7 @@ def _summary(problem: Problem) -> dict[str, Any]:
 
 
 def _known(problem: Problem) -> dict[str, str]:
-    """What its note says in `list`, by the heading of the column, which is left out where all are empty."""
+    """The note of a problem as columns of `list`, by heading. A column without any text is left out."""
     note = note_of(problem)
     if note is None:
         return {"rating": "", "strength": ""}
@@ -238,7 +238,7 @@ def _known(problem: Problem) -> dict[str, str]:
 
 
 def note_lines(problem: Problem) -> list[str]:
-    """The note of a problem in lines; none if it has no note."""
+    """The note of a problem as lines; empty if it has none."""
     note = note_of(problem)
     if note is None:
         return []
@@ -259,5 +259,5 @@ def _category(problem: Problem) -> str:
 
 def _console() -> Console:
     console = Console(highlight=False)
-    # Without a terminal the table need not fit a width, and grep needs lines that are not cut.
+    # Without a terminal the table need not fit a width, and grep needs lines that are not truncated.
     return console if console.is_terminal else Console(highlight=False, width=_PIPE_WIDTH)

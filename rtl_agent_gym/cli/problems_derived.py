@@ -1,4 +1,4 @@
-"""``rtl-agent-gym problems strength``, ``mutate``, ``optimize``, ``verify``: bugs that tests see, derived problems."""
+"""``rtl-agent-gym problems strength``, ``mutate``, ``optimize``, ``verify``: strength of tests, derived problems."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ..sources.mutants.grading import Count, GradedMutant, MutantGrader, Strength
 
 _MEANING = {
-    "differs": "a sequence of inputs tells it from the reference",
+    "differs": "a sequence of inputs distinguishes it from the reference",
     "bounded": "no difference within {steps} steps",
     "unknown": "not known whether it is equivalent",
 }
@@ -61,7 +61,7 @@ DesignsOption = Annotated[
         "--designs",
         metavar="DIR",
         callback=at_home,
-        help="Right designs of your own, for problems without a reference solution: DIR/ID/rtl/….",
+        help="Correct designs of yours, for problems without a reference solution: DIR/ID/rtl/….",
     ),
 ]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Mutants or designs to examine at the same time.")]
@@ -73,17 +73,17 @@ OutOption = Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines fi
 def strength_command(
     problems: list[Problem],
     source: ProblemsOption = "bundled",
-    limit: Annotated[int, typer.Option(min=0, help="Mutants of a problem to grade; 0: all of them.")] = 24,
+    limit: Annotated[int, typer.Option(min=0, help="Mutants to grade per problem; 0: all of them.")] = 24,
     seed: Annotated[int, option(MutantOptions, "seed")] = 0,
     designs: DesignsOption = None,
     workers: WorkersOption = 2,
     cache: CacheOption = True,
     json_: JsonOption = False,
 ) -> None:
-    """Measure how many small bugs the hidden tests of a problem see.
+    """Measure how many small bugs the hidden tests of a problem detect.
 
     Each mutant is the reference solution with one small change. The strength is the share that the tests reject, of
-    those that compile and that Yosys does not prove equivalent to the reference. The others are shown as diffs.
+    those that compile and that Yosys does not prove equivalent to the reference. Accepted ones are shown as diffs.
     """
     problems = _with_designs(problems, designs)
     if not any(problem.golden for problem in problems):
@@ -124,11 +124,11 @@ def mutate_command(
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
-    """Write debugging problems: right designs of a source with one small bug each.
+    """Write debugging problems: correct designs of a source with one small bug each.
 
     Each problem has been verified: the hidden tests accept the reference solution and reject the mutant. The rows are
-    in CVDP's agentic format, with the proof of that in the field `proof`. Afterwards 'SOURCE+mutants?count=N&seed=S'
-    names the same problems for every command, if no option but these three was given.
+    in CVDP's agentic format, with the evidence in the field `proof`. 'SOURCE+mutants?count=N&seed=S&hint=H' then names
+    the same problems for every command, unless problems were selected or --designs was given.
     """
     problems = _with_designs(problems, designs)
     check_out(out, source)
@@ -168,23 +168,23 @@ async def _with_grader(work: Any, workers: int, cache: bool) -> Any:
 
 @contextmanager
 def work_is_kept() -> Iterator[None]:
-    """Print on Ctrl-C that nothing has to be done again."""
+    """On Ctrl-C, print that no work is lost."""
     try:
         yield
     except asyncio.CancelledError:
-        note = "what was found out so far is kept: the same command continues from there"
+        note = "the results so far are saved; the same command continues from there"
         print_line(stderr_console(), f"interrupted; {note}", "yellow")
         raise
 
 
 def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem]:
-    """The problems with the designs of a folder. Raises `UsageError` if it has none for them, and as `with_design`."""
+    """The problems with the designs of a folder. Raises `UsageError` if none fits, and like `with_design`."""
     if designs is None:
         return problems
     found = [with_design(problem, designs) for problem in problems]
     if found and not any(new is not old for new, old in zip(found, problems, strict=True)):
         short = found[0].id.removeprefix("cvdp_agentic_")
-        raise UsageError(f"--designs {designs}: it has no folder for any of these problems, such as {short}/rtl/")
+        raise UsageError(f"--designs {designs}: contains no folder for any of these problems, such as {short}/rtl/")
     return found
 
 
@@ -202,7 +202,7 @@ def _proof(derived: Derived) -> dict[str, Any]:
 
 
 def print_strength(console: Console, strength: Strength) -> None:
-    """Print the table of a problem's operators, and its survivors as diffs."""
+    """Print a table of mutation operators for a problem, and the surviving mutants as diffs."""
     graded = plural(sum(strength.total.model_dump().values()), "mutant")
     columns = ("operator", "killed", "survived", "proved equivalent", "do not compile", "strength")
     table = table_of_figures(f"{strength.problem_id}: {graded} of {strength.mutants}", *columns)
@@ -256,11 +256,11 @@ def optimize_command(
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
-    """Write optimisation problems: a design is right and wasteful, and is to be made smaller or faster.
+    """Write optimisation problems: make a correct but wasteful design smaller or faster.
 
     Each problem has been verified: the waste costs at least 25 %, the design is proved to behave like the reference,
-    the reference earns everything, and the wasteful design passes the hidden tests and gains nothing. Afterwards
-    'SOURCE+ppa?goal=G&count=N&seed=S' names the same problems for every command, if no option but these was given.
+    the reference gets the full score, and the wasteful design passes the hidden tests without any gain. Afterwards
+    'SOURCE+ppa?goal=G&count=N&seed=S' names the same problems for every command, unless problems were selected.
     """
     from ..sources.making import OptimizationMaker
 
@@ -292,11 +292,11 @@ def verify_command(
     workers: WorkersOption = 2,
     cache: CacheOption = True,
 ) -> None:
-    """Write verification problems: a design is right, and a bench is to be written that finds bugs in others.
+    """Write verification problems: given a correct design, write a bench that finds bugs in other designs.
 
-    Each problem has been verified: its reference bench accepts the right designs and rejects at least 95 % of the
-    mutants, which a simulation told from the right design before. Afterwards 'SOURCE+verify?kind=K&count=N&seed=S'
-    names the same problems for every command, if no option but these, mutants and coverage was given.
+    Each problem has been verified: its reference bench accepts the correct designs and rejects at least 95 % of the
+    mutants, which all differ from the correct design in simulation. Afterwards 'SOURCE+verify?kind=K&count=N&seed=S',
+    with &mutants=M&coverage=C if given, names the same problems for every command, unless problems were selected.
     """
     from ..sources.making import VerificationMaker
 
@@ -320,7 +320,7 @@ def _write_made(
     workers: int,
     cache: bool,
 ) -> None:
-    """Write the problems made of the first designs that can be used. Raises `UsageError` if these are too few."""
+    """Write problems made from the first usable designs. Raises `UsageError` if there are too few."""
     from ..sources.making import in_order
 
     rows: list[dict[str, Any]] = []

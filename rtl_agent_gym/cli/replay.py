@@ -44,12 +44,12 @@ unset _name
 @options_as("rules", EpisodeConfig, parameters_of(EpisodeRules, *GRADING))
 def replay_command(
     rules: EpisodeConfig,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A transcript, as run, eval and train write them.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A transcript of run, eval or train.")],
     problems: ProblemsOption = "bundled",
     to_turn: Annotated[
-        int | None, typer.Option("--to-turn", min=1, metavar="K", help="Stop before turn K; with --shell.")
+        int | None, typer.Option("--to-turn", min=1, metavar="K", help="Stop before turn K; needs --shell.")
     ] = None,
-    shell: Annotated[bool, typer.Option("--shell", help="Open the episode's shell there, in this terminal.")] = False,
+    shell: Annotated[bool, typer.Option("--shell", help="Open the episode's shell before turn K.")] = False,
     json_: JsonOption = False,
 ) -> None:
     """Run a recorded episode's commands again in a fresh container and compare the output turn by turn.
@@ -61,7 +61,7 @@ def replay_command(
         raise UsageError("--to-turn K and --shell need each other: they replay up to turn K and open the shell there")
     grading = rules.grading
     if shell and (grading.judge is not None or json_):
-        raise UsageError("--shell compares nothing after its turn; leave out --judge and --json")
+        raise UsageError("--shell neither grades nor compares the whole episode; leave out --judge and --json")
     if not os.path.lexists(file):
         raise UsageError(f"{file}: no such file; give a transcript")
     transcript = read_transcript(file)
@@ -71,7 +71,7 @@ def replay_command(
             f"{file} is an episode of {name}, which is not among the {len(known)} problems of {problems}; "
             "choose another source with --problems"
         )
-    if not shell and transcript.score is not None and not known[name].asks_text:  # texts have the recorded rating
+    if not shell and transcript.score is not None and not known[name].asks_text:  # texts get their recorded rating
         require_scorable(known[name], grading)
     console = Console(stderr=json_)
     if to_turn is not None:
@@ -96,7 +96,7 @@ async def _replay(transcript: Transcript, problem: Problem, grading: GradingOpti
         scorer = lease.runtime.scorer(recorded_weights(transcript), waiting=0, options=options)
         report = await replay(transcript, problem, provider=lease.runtime.agents, grader=scorer)
     if isinstance(rater, RecordedJudge):
-        report.notes.append(f"{rater.name} was not asked again: its recorded rating is used (--judge asks one)")
+        report.notes.append(f"{rater.name} was not asked again: its recorded rating is used (--judge JUDGE asks again)")
     return report
 
 

@@ -40,7 +40,7 @@ from .show import print_score, progress_bar
 _MOST = 64 << 20
 
 Candidate = tuple[Problem, dict[str, str | bytes]]
-"""Files to grade, after their problem."""
+"""A problem, and the files to grade for it."""
 
 
 @options_as("rules", EpisodeConfig, parameters_of(EpisodeRules, *GRADING))
@@ -51,7 +51,7 @@ def score_command(
     files: Annotated[
         Path | None,
         typer.Option(
-            "--files", metavar="DIR", callback=at_home, help="A work folder; for a text, one with subjective.txt."
+            "--files", metavar="DIR", callback=at_home, help="A work folder; for a text, a folder with subjective.txt."
         ),
     ] = None,
     candidates: Annotated[
@@ -66,7 +66,7 @@ def score_command(
     weights: WeightsOption = "default",
     timeout: Annotated[
         float,
-        typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Seconds that the hidden tests of one candidate may run."),
+        typer.Option(min=0.1, max=LONGEST_TIMEOUT, help="Time limit of the hidden tests, in seconds per candidate."),
     ] = TIME_LIMIT,
     workers: Annotated[int, typer.Option(min=1, help="Candidates to grade at the same time.")] = 2,
     cache: CacheOption = True,
@@ -75,7 +75,7 @@ def score_command(
     """Grade files with the hidden tests of their problem.
 
     With --files, exits 0 when the design passed and 1 when it did not. With --candidates, prints one line of text (or
-    of JSON) for each candidate, in order, and exits 0 whatever the verdicts.
+    of JSON) for each candidate, in order, and exits 0 regardless of the verdicts.
     """
     if (files is None) == (candidates is None):
         raise UsageError("choose what to grade: either --files DIR with --problem ID, or --candidates FILE")
@@ -87,7 +87,7 @@ def score_command(
         assert candidates is not None
         batch = list(read_candidates(candidates, load_problems(problems, ids=problem), problem))
         if not batch:
-            raise UsageError(f"--candidates {candidates}: holds no candidate; each is a line of JSON")
+            raise UsageError(f"--candidates {candidates}: contains no candidate; write one JSON object per line")
     options = rules.grading
     for distinct in {candidate.id: candidate for candidate, _ in batch}.values():
         require_scorable(distinct, options)
@@ -125,12 +125,12 @@ def score_command(
 
 
 def read_folder(folder: Path, problem: Problem) -> Iterator[tuple[str, bytes]]:
-    """The regular files below a problem's work folder, without content if not graded; links are not followed.
+    """The regular files in a work folder; those that are not graded have no content. Links are not followed.
 
-    Raises `UsageError` if there is no such folder, or it is too large.
+    Raises `UsageError` if the folder does not exist, is too large or cannot be read.
     """
     if not folder.is_dir():
-        raise UsageError(f"--files {folder}: there is no such folder; give a work folder, which holds rtl/")
+        raise UsageError(f"--files {folder}: there is no such folder; give a work folder that contains rtl/")
     total = 0
 
     def refuse(error: OSError) -> NoReturn:
@@ -163,7 +163,7 @@ def read_folder(folder: Path, problem: Problem) -> Iterator[tuple[str, bytes]]:
 
 
 def read_candidates(path: Path, problems: list[Problem], only: str | None) -> Iterator[Candidate]:
-    """The candidates of a JSON Lines file. Those without an id are of the only problem.
+    """The candidates in a JSON Lines file. A candidate without an id belongs to the only problem.
 
     Raises:
         UsageError: A line is not a candidate, or its problem is unknown or not `only`; the message names the line.
@@ -188,7 +188,7 @@ def read_candidates(path: Path, problems: list[Problem], only: str | None) -> It
             raise UsageError(f'{path}:{number}: expected {{"id": ID, "files": {{PATH: TEXT}}}}, or "response": TEXT')
         name = row.get("id", problems[0].id if len(problems) == 1 else None)
         if not isinstance(name, str):
-            raise UsageError(f"{path}:{number}: the id of the problem is missing")
+            raise UsageError(f'{path}:{number}: the id of the problem is missing; add "id": ID')
         if only not in (None, name):
             raise UsageError(f"{path}:{number}: the id is {name!r}, not that of --problem {only}")
         try:

@@ -25,16 +25,16 @@ def serve_command(
     problems: list[Problem],
     rules: EpisodeConfig,
     source: ProblemsOption = "bundled",
-    host: Annotated[str, typer.Option(help="Address to listen on; another than this machine's needs a token.")] = (
+    host: Annotated[str, typer.Option(help="Address to listen on; any except a loopback address needs --token.")] = (
         "127.0.0.1"
     ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")] = 8000,
-    max_sessions: Annotated[int, typer.Option(min=1, help="Episodes at the same time; more are refused.")] = 64,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0: any free port.")] = 8000,
+    max_sessions: Annotated[int, typer.Option(min=1, help="Limit on concurrent episodes; more are refused.")] = 64,
     token: Annotated[
         str | None,
         typer.Option(
             envvar="RTL_GYM_SERVER_TOKEN",
-            help="What callers must send as a bearer token; safer in the environment variable.",
+            help="Bearer token that clients must send; the environment variable is safer than the option.",
         ),
     ] = None,
     idle_seconds: Annotated[
@@ -42,16 +42,16 @@ def serve_command(
     ] = 3600.0,
     weights: WeightsOption = "default",
     transcript_dir: Annotated[
-        Path | None, typer.Option(help="Folder for transcripts; none are written without it.")
+        Path | None, typer.Option(help="Folder for transcripts; without it, none are written.")
     ] = None,
 ) -> None:
-    """Serve episodes to trainers on this or other machines, over OpenEnv's protocol. Ctrl-C ends it."""
+    """Serve episodes to trainers on this or other machines, over OpenEnv's protocol. Ctrl-C stops the server."""
     with importing("serve needs OpenEnv: pip install 'rtl-agent-gym[openenv]'", why=True):
         from ..integrations.openenv_server import ServerConfig, serve
     console = stderr_console()
     kept, left = scorable(problems, source, texts=False)
     if left:
-        print_line(console, f"left out, as they cannot be scored here: {plural(len(left), 'problem')}")
+        print_line(console, f"left out: {plural(len(left), 'problem')} that cannot be scored here")
     if transcript_dir is not None:
         writable_folder(transcript_dir, "--transcript-dir")
     config = ServerConfig(
@@ -66,6 +66,6 @@ def serve_command(
     )
 
     def ready(url: str) -> None:
-        print_line(console, f"{plural(len(kept), 'problem')} at {url} (Ctrl-C ends)")
+        print_line(console, f"{plural(len(kept), 'problem')} at {url} (Ctrl-C to stop)")
 
     asyncio.run(serve(config, ready))

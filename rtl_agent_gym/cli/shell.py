@@ -29,7 +29,7 @@ from .options import ProblemOption, ProblemsOption, one_problem
 from .show import print_line, print_score
 
 _IN_TERMINAL = "import os, pty, sys; sys.exit(os.waitstatus_to_exitcode(pty.spawn(sys.argv[1:])))"
-"""A program that runs a command in a new terminal, and passes on its own stdin and the terminal's output."""
+"""A program that runs a command in a new pseudo-terminal, and forwards its own stdin and the terminal's output."""
 _SIZED = 'stty rows "$0" columns "$1" && shift && exec "$@"'
 _PIECE = 1 << 16
 
@@ -39,7 +39,7 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
 
     The sandbox, user, limits and files are those that an agent gets.
     """
-    require_terminal("shell", '; for commands from a program use `run --policy "scripted FILE"`')
+    require_terminal("shell", '; to run commands from a program, use `run --policy "scripted FILE"`')
     chosen, console = require_scorable(one_problem(problems, problem), texts=False), Console()
 
     async def open_shell() -> Score:
@@ -53,14 +53,14 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
             console.rule(f"{chosen.id}: leave with exit or Ctrl-D")
             await attach_terminal(episode.sandbox, "bash")
             files: Mapping[str, bytes] = {}
-            with contextlib.suppress(SandboxBroken):  # then there are none
+            with contextlib.suppress(SandboxBroken):  # then no files can be saved
                 files = await episode.sandbox.read_files(graded_folders(chosen), first=chosen.targets, skip=UNREAD)
             try:
                 with console.status("scoring"):
                     return await episode.finish("completed")
-            except BaseException:  # a machine fault, or Ctrl-C: nobody types all of it again
+            except BaseException:  # a machine fault, or Ctrl-C: the user's work must not be lost
                 folder = _keep(files, chosen)
-                print_line(console, f"your files are in {folder}; `rtl-agent-gym score --files` grades them", "yellow")
+                print_line(console, f"your files are in {folder}; grade them: `rtl-agent-gym score --files`", "yellow")
                 raise
 
     score = asyncio.run(open_shell())
@@ -69,7 +69,7 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
 
 
 def _keep(files: Mapping[str, bytes], problem: Problem) -> Path:
-    """Write the files that count when the problem is scored to a new folder, and return it."""
+    """Save the files that count for the score in a new folder. Returns the folder."""
     folder = Path(mkdtemp(prefix="rtl-agent-gym-shell-"))
     for path, content in files.items():
         if editable(problem, path):
@@ -79,7 +79,7 @@ def _keep(files: Mapping[str, bytes], problem: Problem) -> Path:
 
 
 def require_terminal(what: str, instead: str = "") -> None:
-    """Raise `UsageError`, which ends with `instead`, if this process has no terminal for `what`."""
+    """Raise `UsageError` if this process has no terminal, which `what` needs. The message ends with `instead`."""
     if not (os.isatty(0) and os.isatty(1)):
         raise UsageError(f"{what} needs a terminal{instead}")
 
@@ -103,12 +103,12 @@ async def attach_terminal(sandbox: Sandbox, *command: str) -> None:
 
 
 async def _pass_on_keys(process: Process) -> None:
-    """Write to a process what is typed, and end it when this terminal is closed."""
+    """Forward typed input to a process, and kill the process when this terminal is closed."""
     loop, typed = asyncio.get_running_loop(), asyncio.Queue[bytes]()
 
     def read() -> None:
         data = b""
-        with contextlib.suppress(OSError):  # EIO: closed
+        with contextlib.suppress(OSError):  # EIO: the terminal was closed
             data = os.read(0, _PIECE)
         if not data:
             loop.remove_reader(0)
@@ -116,7 +116,7 @@ async def _pass_on_keys(process: Process) -> None:
 
     loop.add_reader(0, read)
     try:
-        with contextlib.suppress(BrokenPipeError, SandboxError):  # whoever waits for it is told of its end
+        with contextlib.suppress(BrokenPipeError, SandboxError):  # `attach_terminal` reports that the process ended
             while data := await typed.get():
                 await process.write(data)
             await process.kill()

@@ -54,7 +54,7 @@ def episode_printer(console: Console) -> Observer:
 
 
 def print_score(console: Console, score: Score, weights: RewardWeights, *, of_text: bool = False) -> None:
-    """Print a score: its parts and their weights, the reason, violations, and the files that did not count."""
+    """Print a score: its parts and their weights, the reason, violations, and the files that were not counted."""
     most = weights.format + weights.tests if of_text else weights.most
     table = table_of_figures("score", "part", "measured", "weight")
     for name, measured in score_parts(score).items():
@@ -82,12 +82,12 @@ def table_of_figures(title: str, *columns: str) -> Table:
 
 
 def print_line(console: Console, text: str, style: str = "") -> None:
-    """Print a text as `plain` shows it, not folded."""
+    """Print a text as `plain` shows it, without wrapping lines."""
     console.print(plain(text), style=style, soft_wrap=True)
 
 
 def print_diff(console: Console, diff: str) -> None:
-    """Print a diff: coloured and folded on a terminal, elsewhere each line whole."""
+    """Print a diff: coloured and wrapped on a terminal, otherwise without wrapping."""
     if console.is_terminal:
         console.print(Syntax(visible(diff), "diff", background_color="default", word_wrap=True))
     else:
@@ -95,7 +95,7 @@ def print_diff(console: Console, diff: str) -> None:
 
 
 def stderr_console() -> Console:
-    """A console on stderr, for messages beside the result."""
+    """A console on stderr, for messages that are not part of the result."""
     return Console(stderr=True, file=sys.stderr)
 
 

@@ -14,7 +14,7 @@ from .options import JsonOption, refuse_options_of_nodes
 
 
 class TrainCommand(TyperCommand):
-    """A command whose help lists the training options, which are arguments to the command line."""
+    """A command whose help also lists the training options, which are passed as arguments NAME=VALUE."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The help, followed by the training options."""
@@ -34,18 +34,18 @@ def train_command(
     options: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME=VALUE]...", help="Options of the run; they are listed below.")
     ] = None,
-    list_options: Annotated[bool, typer.Option("--options", help="List only the options.")] = False,
+    list_options: Annotated[bool, typer.Option("--options", help="Only list the options.")] = False,
     dry_run: Annotated[
-        bool, typer.Option(help="Only show what the run would do, and on a service its tokens and cost.")
+        bool, typer.Option(help="Only show what the run would do and, on a service, its tokens and cost.")
     ] = False,
     json_: JsonOption = False,
 ) -> None:
-    """Train a model on problems, with live progress; the same command resumes.
+    """Train a model on problems, with live progress. The same command resumes the run.
 
-    Without TINKER_API_KEY and base_url= it trains a small model, which is in the package, on this machine.
+    Without TINKER_API_KEY and base_url=, it trains a small model, which the package contains, on this machine.
     """
     if json_ and (list_options or dry_run):
-        raise UsageError("--json is for a run that trains: leave it out, or --dry-run and --options")
+        raise UsageError("--json is for a run that trains: leave out --json, or leave out --dry-run and --options")
     supervised, rl = recipe == "sft", recipe == "rl"
     if list_options:
         print(describe_options(kind=SftOptions if supervised else TrainOptions))

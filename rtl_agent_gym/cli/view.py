@@ -1,4 +1,4 @@
-"""``rtl-agent-gym view`` and ``report``: pages about recorded episodes and about runs."""
+"""``rtl-agent-gym view`` and ``report``: show recorded episodes, and write reports on runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def view_command(
         Path | None, typer.Option(help="Write the page to this file instead of serving it.", callback=at_home)
     ] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine (the default).")] = False,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0 takes a free one.")] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0: any free port.")] = 0,
     browser: OpenOption = False,
     text: Annotated[bool, typer.Option("--text", help="Print to the terminal instead.")] = False,
     lines: Annotated[int, typer.Option(min=1, help="With --text: lines to show of each command and output.")] = LINES,
@@ -46,9 +46,9 @@ def view_command(
     if text and (out is not None or serve or port or browser):
         raise UsageError("--text prints to the terminal; leave out --out, --serve, --port and --open")
     if (thinking or heat or lines != LINES) and (not text or source.is_dir()):
-        raise UsageError("--lines, --thinking and --heat are for one transcript with --text")
+        raise UsageError("--lines, --thinking and --heat need --text and a single transcript")
     if out is not None and port and not serve:
-        raise UsageError("--out writes the page to a file; give --serve, too, to serve it at --port")
+        raise UsageError("--out writes the page to a file; add --serve to serve it at --port")
     files, unreadable = transcript_files(source), list[str]()
     require_readable(files)
     if text:
@@ -69,7 +69,7 @@ def view_command(
         print_line(console, f"{plural(len(files) - len(unreadable), 'episode')} in {out}")
     if serve or out is None:
         with serving(source, port) as server:
-            print_line(console, f"episodes of {source} at {server.url} (Ctrl-C ends)")
+            print_line(console, f"episodes of {source} at {server.url} (Ctrl-C to stop)")
             if browser:
                 webbrowser.open(server.url)
             with contextlib.suppress(KeyboardInterrupt):
@@ -94,14 +94,14 @@ def report_command(
 ) -> None:
     """Write report.html and report.md: curves, rates before and after, flipped problems, failures, cost and time.
 
-    In the folder of a training run they are full_report.html and full_report.md, since training writes report.html.
+    In a training run's folder they are full_report.html and full_report.md, since training itself writes report.html.
     """
     console, unreadable = stderr_console(), list[str]()
     with console.status("reading the runs"):
         page = write_report(runs, out, unreadable)
     print_left_out(unreadable)
     if not can_draw():
-        print_line(console, "without plots: they need matplotlib (pip install matplotlib)")
+        print_line(console, "the report has no plots: they need matplotlib (pip install matplotlib)")
     print_line(console, f"report: {page} (and {page.with_suffix('.md').name})")
     if json_:
         print(json.dumps({"html": str(page), "markdown": str(page.with_suffix(".md"))}))

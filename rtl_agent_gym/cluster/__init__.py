@@ -6,9 +6,9 @@
     Episode ──► RemoteSandbox ──┐            ┌── Machine (an actor) ──► Docker daemon
     policy      RemoteGrader ───┴─ Cluster ──┴──                   └──► Scorer
 
-Episodes are played here, where their policy or engine is: what travels are commands, files and scores. A `Machine` owns
-its run's containers, budget and scorers on a node, of whose slots the run has reserved some. A machine that
-is lost is a `SandboxLost` of each of its episodes, which are played again on others, under the same keys.
+Episodes are played in this process, beside their policy or engine: only commands, files and scores travel. A `Machine`
+owns its run's containers, budget and scorers on a node, where the run has reserved slots. If a machine is lost, each of
+its episodes gets a `SandboxLost` and is played again on another machine, under the same key.
 """
 
 from .machines import CANARY_SECONDS, Cluster

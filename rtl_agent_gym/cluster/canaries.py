@@ -1,9 +1,9 @@
-"""Verdicts wait until their machine has graded a canary right that began after them.
+"""Verdicts wait until their machine has correctly graded a canary that began after them.
 
-A canary is a pair of designs: one is known to be right, the other to be wrong. A machine that grades wrong looks
-like any other until it is checked, and a verdict that has been used cannot be taken back: an optimizer step has moved
-the weights. So no verdict leaves the cluster before the next right canary, and if that is wrong, everything that the
-machine graded since the last right canary is graded again elsewhere.
+A canary is a pair of designs, one known to be correct and one known to be wrong. A machine that grades incorrectly
+looks like any other until it is checked, and a verdict cannot be withdrawn once an optimizer step has used it. So no
+verdict leaves the cluster before its machine's next canary. If the canary fails, everything that the machine has graded
+since its last correct canary is graded again elsewhere.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from .node_client import NodeClient
 
 PROBLEM = "cvdp_agentic_rtlgym_fixed_priority_arbiter_0001"
 CANARY_TIMEOUT = 120.0
-"""Seconds of a canary's grading."""
+"""Time limit of a canary's grading, in seconds."""
 ORIGIN = Origin("canaries")
-"""The queue in which canaries wait for a machine's processors: not behind all submissions that wait there."""
+"""A separate queue for a machine's CPUs, so that canaries do not wait for all submissions queued there."""
 POLL_SECONDS = 0.05
 
 logger = logging.getLogger(__name__)
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 @functools.cache
 def known() -> tuple[Problem, dict[str, str], dict[str, str]]:
-    """A problem, a right design and a wrong design: files by path."""
+    """A problem, a correct design and a wrong design; designs are files by path."""
     [problem] = load_problems("bundled", ids=[PROBLEM])
     right = dict(problem.golden or {})
     wrong = {path: text.replace("valid <= ", "valid <= ~") for path, text in right.items()}
@@ -43,10 +43,10 @@ def known() -> tuple[Problem, dict[str, str], dict[str, str]]:
 
 
 async def canary(call: Callable[..., Awaitable[Any]]) -> str:
-    """What a machine gets wrong; empty if nothing.
+    """Grade both designs; return what the machine gets wrong, empty if nothing.
 
     `call` calls a method of the `Machine`. The designs get a comment that differs each time, so that no cached grading
-    answers. Raises `SandboxError` if the machine cannot grade, in every try.
+    is used. Raises `SandboxError` if the grading fails in every attempt.
     """
     problem, right, wrong = known()
     for expected, files in ((True, right), (False, wrong)):
@@ -62,7 +62,7 @@ async def canary(call: Callable[..., Awaitable[Any]]) -> str:
 class Confirmations:
     """The verdicts of one machine that wait for its next canary.
 
-    They wait at most so many seconds for others, so that one canary confirms many. It is graded at once when the
+    They wait at most `seconds` for others, so that one canary confirms many. The canary is graded immediately if the
     machine grades nothing else.
     """
 
@@ -72,9 +72,9 @@ class Confirmations:
         self._checking: asyncio.Task[None] | None = None
 
     async def confirm(self) -> None:
-        """Return when a canary that begins after this call was right.
+        """Return when a canary that began after this call has been graded correctly.
 
-        Raises `SandboxLost` if it was wrong, or the machine could not grade it: the verdict must not be used.
+        Raises `SandboxLost` if it was graded incorrectly, or not at all: the verdict must then not be used.
         """
         if self._machine.lost:
             raise self._refusal()
@@ -100,13 +100,13 @@ class Confirmations:
                         future.set_exception(self._refusal())
                     elif not future.done():
                         future.set_result(None)
-        finally:  # closed, or a defect: nothing is confirmed
+        finally:  # closed, or a bug here: nothing is confirmed
             for future in verdicts + self._waiting:
                 if not future.done():
                     future.set_exception(self._refusal("its canaries have been stopped"))
 
     async def _canary(self) -> str:
-        """What the machine gets wrong, or why it cannot grade; empty if it grades right."""
+        """What the machine gets wrong, or why it cannot grade; empty if it grades correctly."""
         machine, why = self._machine, ""
         try:
             await machine.call("seal")
@@ -125,13 +125,13 @@ class Confirmations:
         machine = self._machine
         machine.lost = machine.lost or (f"quarantined: {why}" if machine.wrong else f"its canary failed: {why}")
         logger.warning(
-            "machine %s gets no more work: %s; %d verdicts that it gave since its last right canary have not been "
-            "used, and are graded again elsewhere",
+            "machine %s gets no more work: %s; its %d verdicts since the last correct canary have not been used, and "
+            "are graded again on other machines",
             machine.name, machine.lost, verdicts,
         )  # fmt: skip
 
     async def close(self) -> None:
-        """Stop grading canaries. Verdicts that still wait are never given out."""
+        """Stop grading canaries. Verdicts that are still waiting are never released."""
         if self._checking is not None:
             self._checking.cancel()
             await asyncio.gather(self._checking, return_exceptions=True)

@@ -13,14 +13,14 @@ T = TypeVar("T")
 
 
 def _call(fn: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-    """Any callable: Ray itself takes only functions."""
+    """Call any callable: Ray itself accepts only functions."""
     return fn(*args, **kwargs)
 
 
 class RayExecutor(Executor):
     """Runs each call as a task on a node with room for it; a call whose node is lost runs again on another.
 
-    Its worker processes use the Docker daemon of their own node. Connect to the cluster before (`connect`).
+    Its worker processes use the Docker daemon of their own node. Connect to the cluster first (`connect`).
 
     Args:
         slots: Sandboxes that one call needs, such as the size of a group of episodes.
@@ -43,6 +43,6 @@ class RayExecutor(Executor):
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Wait for the calls, unless told otherwise. Calls that run cannot be cancelled."""
+        """Wait for the calls if `wait`. Submitted calls are never cancelled."""
         for future in list(self._pending) if wait else ():
             future.exception()

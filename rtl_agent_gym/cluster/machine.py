@@ -26,11 +26,11 @@ from ..scoring.score import Score
 
 @dataclass(frozen=True)
 class Facts:
-    """What a node is: what makes its sandboxes, its image, its rules."""
+    """A description of a node: what makes its sandboxes, its image, its rules."""
 
     host: str
     daemon: str
-    """The address of its Docker daemon, as seen from there; without a daemon, the kind of its sandboxes."""
+    """The address of its Docker daemon, as seen from the node; without a daemon, the kind of its sandboxes."""
     image: str
     """The id of its simulation image."""
     cpus: float
@@ -38,15 +38,15 @@ class Facts:
     digest: str = ""
     """The digest of the content of its simulation image."""
     rules: str = ""
-    """`scoring.rules_digest` there: the version of the grader and its rules."""
+    """`scoring.rules_digest` on the node: the version of the grader and its rules."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """Whose work a call to a machine is."""
+    """Where a call to a machine comes from."""
 
     group: str = ""
-    """The queue in which it waits."""
+    """The queue in which the call waits."""
     episode: str = "-"
     """The episode to which its lines in the node's log belong."""
 
@@ -56,7 +56,7 @@ class Origin:
 
     @contextlib.contextmanager
     def resumed(self) -> Iterator[None]:
-        """Within the context, waits and lines of the log belong to this origin."""
+        """Within the context, waiting requests and log lines belong to this origin."""
         with queueing_as(self.group), logging_as(self.episode):
             yield
 
@@ -66,29 +66,29 @@ class RunReport:
     """What a machine has done for its driver so far."""
 
     process: int
-    """Its process on the node."""
+    """Its process id on the node."""
     sandboxes: int
-    """Agents' sandboxes that it has now."""
+    """Number of live agent sandboxes."""
     gradings: int
-    """With canaries and those that its cache answered."""
+    """Number of gradings, including canaries and cached ones."""
     faults: dict[str, int]
     """Machine faults, by kind of work and class, such as ``sandbox: DaemonError``."""
     usage: dict[str, float]
     """The state of the node's budget; see `Budget.usage`."""
     canaries: dict[str, int] = field(default_factory=dict)
-    """How often its canaries were ``right`` and ``wrong``."""
+    """Number of canaries graded ``right`` and ``wrong``."""
     last_canary: float | None = None
-    """Seconds since the last right canary."""
+    """Seconds since the last correctly graded canary."""
 
 
 class Machine:
     """A node's sandboxes and gradings; a Ray actor, whose methods run on one event loop.
 
-    A sandbox has its caller's name before it is made, so that it can be closed even if the answer never arrives.
+    The caller names a sandbox before it is created, so that it can be closed even if the answer never arrives.
 
     Args:
         limits: What sandboxes may use of the node; see `sandboxes.admission.read_limits`.
-        waiting: Scoring sandboxes that are kept ready.
+        waiting: Number of scoring sandboxes that are kept ready.
         logs: Whether to write the log to stderr, which Ray keeps in a file on the node.
     """
 
@@ -112,11 +112,11 @@ class Machine:
         return Facts(socket.gethostname(), made_by(), image, budget.limits.cpus, digest, rules_digest())
 
     async def alive(self) -> None:
-        """Return: this process and its event loop run."""
+        """Returns, which shows that this process and its event loop are running."""
 
     async def create(self, name: str, spec: SandboxSpec, origin: Origin = Origin()) -> tuple[str, str]:
-        """Make a sandbox; returns its id and that of its image."""
-        if name not in self._sandboxes:  # asked twice, it is still one sandbox
+        """Create a sandbox; returns its id and that of its image."""
+        if name not in self._sandboxes:  # a repeated call creates no second sandbox
             with origin.resumed():
                 self._sandboxes[name] = asyncio.ensure_future(self._local.agents.create(spec))
         with self._counting("sandbox"):
@@ -161,17 +161,17 @@ class Machine:
         return score
 
     async def seal(self) -> None:
-        """Gradings so far are kept in the cache by the next `keep`, and those that come later are not."""
+        """Seal the gradings so far: the next `keep` keeps them in the cache, but not later ones."""
         self._cache.seal()
 
     async def keep(self) -> None:
-        """Keep the sealed gradings in the cache: a canary that began after them was right."""
+        """Keep the sealed gradings in the cache: a canary that began after them was graded correctly."""
         self._canaries["right"] += 1
         self._last_canary = time.monotonic()
         await asyncio.to_thread(self._cache.keep)
 
     async def drop(self) -> None:
-        """Forget the gradings that are in no cache yet: a canary was wrong."""
+        """Forget the gradings that are not in the cache yet: a canary was graded incorrectly."""
         self._canaries["wrong"] += 1
         self._cache.drop()
 

@@ -1,4 +1,4 @@
-"""The machines of a Ray cluster, as the driver sees them: which there are, which has room, which is lost."""
+"""The machines of a Ray cluster, as the driver sees them: which exist, which have free slots, which are lost."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ from .node_client import NodeClient, ObjectCache, difference
 from .ray_cluster import SLOTS, connect, free_slots, name_of, nodes_with_slots, on_node, reserve
 
 CANARY_SECONDS = 15.0
-"""Time for which a verdict waits for others, so that one canary confirms many, unless told otherwise."""
+"""Default time for which a verdict waits for others, so that one canary confirms many."""
 REFRESH = 10.0
 """Seconds between two listings of the cluster's nodes."""
 POLL_SECONDS = 1.0
 """Seconds between two checks whether a machine without new work has finished."""
 NAMESPACE, NAME = "rtl_agent_gym", "machine-"
-"""Ray's namespace and the beginning of the names of all machines, by which others find them."""
+"""Ray namespace and name prefix of all machines, by which other processes find them."""
 CONCURRENCY = 10_000
-"""Calls that a machine has open at the same time; its own budget bounds what they do."""
+"""Maximum calls of a machine at the same time; its budget limits their work."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass
 class Refusal:
-    """A node that is not used now."""
+    """Why a node is not used at present."""
 
     why: str
     times: int = 0
-    """How often in a row it could not be used."""
+    """Number of consecutive times that it could not be used."""
     until: float = float("inf")
     """When it is tried again, by the event loop's clock."""
     taken: bool = False
-    """Whether it only has no free slots."""
+    """Whether the only reason is that it has no free slots."""
 
 
 class Cluster:
@@ -50,10 +50,10 @@ class Cluster:
 
     Args:
         limits: What sandboxes may use of each node; see `sandboxes.admission.read_limits`.
-        canary_seconds: Time for which a verdict waits at most until its machine grades canaries; see `canaries`.
-        slots: Slots that it reserves of each node at most; 0 for all that are free.
-        address: Of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the cluster of this machine, and for the
-            cluster that this process is connected to.
+        canary_seconds: Maximum time for which a verdict waits until its machine grades a canary; see `canaries`.
+        slots: Maximum number of slots to reserve on each node; 0 for all that are free.
+        address: Address of the cluster's head, such as ``10.0.0.1:6379``; ``auto`` for the cluster of this machine, or
+            the cluster to which this process is connected.
     """
 
     def __init__(
@@ -66,25 +66,25 @@ class Cluster:
         self._limits, self._canary_seconds, self._most = limits, canary_seconds, slots
         self._address, self._opening, self._open = address, asyncio.Lock(), False
         self.sent = ObjectCache()
-        """What goes to many sandboxes and gradings."""
+        """Objects that are sent to many sandboxes and gradings."""
         self.machines: dict[str, NodeClient] = {}
         self._admitted: dict[NodeClient, Confirmations] = {}
-        """Also those that get no more work: the work of a machine in quarantine goes on."""
+        """Includes machines that get no more work: the current work of a quarantined machine continues."""
         self._refused: dict[str, Refusal] = {}
         self._digest: str | None = None
-        """What the image of the first admitted machine holds: no other machine is admitted."""
+        """Image digest of the first admitted machine; machines with a different one are not admitted."""
         self._slots = Permits(0)
         self._refreshing = asyncio.Lock()
         self._admitting: dict[str, asyncio.Task[None]] = {}
-        """By node. Nothing waits for all of them, as a node that is ill may never answer."""
+        """By node. Waiting for all of them needs a time limit, since a faulty node may never answer."""
         self._retiring: set[asyncio.Task[None]] = set()
         self._watching: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
-        """Connect, admit the nodes that report slots, and look for changes from then on. Idempotent.
+        """Connect, admit the nodes that report slots, and keep watching for changes. Idempotent.
 
-        Returns at most `REFRESH` seconds after the first of them is used; the others join. Waits while other runs have
-        reserved all slots.
+        Returns at most `REFRESH` seconds after the first node is used; the others join later. Waits while other runs
+        have reserved all slots.
 
         Raises:
             UsageError: There is no cluster.
@@ -103,7 +103,7 @@ class Cluster:
                 pause *= 2
             if not self.working:
                 raise SandboxError(f"no node of the Ray cluster can be used: {self._why_none()}")
-            if self._admitting:  # most join at about the same time, and the first should not get all of the work
+            if self._admitting:  # most join at about the same time, and the first should not get all the work
                 await asyncio.wait(self._admitting.values(), timeout=REFRESH)
             self._watching = asyncio.ensure_future(self._watch())
             self._open = True
@@ -121,7 +121,7 @@ class Cluster:
         if not machine.gone:
             with contextlib.suppress(SandboxError):
                 await machine.call("close")
-        machine.end()  # if it is only out of reach, its containers end with it
+        machine.end()  # if it is only unreachable, its containers end with its actor
         await self._admitted.pop(machine).close()
 
     def abandon(self) -> None:
@@ -161,12 +161,12 @@ class Cluster:
                 raise error
 
     def _failures(self) -> list[BaseException]:
-        """What the admissions that have ended did not expect. They are forgotten."""
+        """Unexpected exceptions of the admissions that have ended, which are removed from `_admitting`."""
         ended = [self._admitting.pop(node) for node, task in [*self._admitting.items()] if task.done()]
         return [error for task in ended if not task.cancelled() and (error := task.exception()) is not None]
 
     async def _wait_for_one(self, seconds: float) -> None:
-        """Return when a machine is used or the time is over; at once if none can be used for now."""
+        """Return when a machine is used or the time is up; immediately if no node can be used for now."""
         clock = asyncio.get_running_loop().time
         end = clock() + seconds
         while not self.working and (left := end - clock()) > 0:
@@ -196,15 +196,15 @@ class Cluster:
         self._slots.resize(sum(machine.slots for machine in self.working))
 
     async def _reserve_more(self, machine: NodeClient, free: int) -> None:
-        """Reserve slots that other runs have given back since."""
+        """Reserve slots that other runs have released in the meantime."""
         more = min(free, (self._most or machine.capacity) - machine.slots)
         if more > 0 and (group := await reserve(machine.node, more)) is not None:
             machine.reserved.append(group)
             machine.slots += more
-            logger.info("machine %s is used with %d slots now", machine.name, machine.slots)
+            logger.info("machine %s is now used with %d slots", machine.name, machine.slots)
 
     def _drop(self, machine: NodeClient, *, forever: bool) -> None:
-        """Give a machine that is lost no more work, and end it once its work has ended."""
+        """Give a lost machine no more work, and end it once its current work has ended."""
         del self.machines[machine.node]
         task = asyncio.ensure_future(self._retire(machine))
         self._retiring.add(task)
@@ -219,26 +219,26 @@ class Cluster:
         await self._end(machine)
 
     def _refuse(self, node: str, why: str, *, forever: bool = False) -> None:
-        """Do not use a node, for a while that grows each time, or for good."""
+        """Do not use a node, for a time that grows with each refusal, or `forever`."""
         before = self._refused.get(node)
         times = before.times + 1 if before is not None and not before.taken else 1
         until = float("inf") if forever else asyncio.get_running_loop().time() + NODE.pause(times)
         self._refused[node] = Refusal(why, times, until)
 
     def _wait_for_slots(self, node: str, name: str, slots: int) -> None:
-        """All slots of a node are reserved: look again soon, and report it at the second time."""
+        """All slots of a node are reserved: check again soon, and log a warning at the second check."""
         before, why = self._refused.get(node), f"all of its {slots} slots are reserved"
         times = before.times + 1 if before is not None and before.taken else 0
-        if times == 1:  # Ray's number of free slots may be old at the first
+        if times == 1:  # at the first check, Ray's number of free slots may be outdated
             logger.warning(
-                "machine %s is not used yet: %s, by other runs or by what still ends there; it is used once some of "
-                "them are free (rtl-agent-gym cluster status shows its runs)",
+                "machine %s is not used yet: %s, by other runs or by runs that are still ending; it is used once some "
+                "of them are free (rtl-agent-gym cluster status shows its runs)",
                 name, why,
             )  # fmt: skip
         self._refused[node] = Refusal(why, times, 0.0, taken=True)
 
     async def _admit(self, node: str, found: dict[str, Any], free: int) -> None:
-        """Reserve slots of a node, start a machine there, and use it if it grades its canaries right."""
+        """Reserve slots of a node, start a machine there, and use it if it grades a canary correctly."""
         slots, name = int(found["Resources"][SLOTS]), name_of(found)
         wanted = min(free, self._most or slots)
         reserved = await reserve(node, wanted) if wanted > 0 else None
@@ -248,7 +248,7 @@ class Cluster:
         machine = NodeClient(node, name, wanted, None, Facts(name, "", "", 1.0), slots, [reserved])
         try:
             await self._start(machine)
-        finally:  # also if the cluster is closed meanwhile: this machine is in no list yet
+        finally:  # also if the cluster is closed in the meantime: this machine is not in any list yet
             if self.machines.get(node) is not machine:
                 machine.end()
 
@@ -269,8 +269,8 @@ class Cluster:
                 machine.wrong = True
                 raise SandboxError(wrong)
             await machine.call("keep")
-            self._compare(machine.facts)  # another machine may have been the first meanwhile
-        except (RTLGymError, RayError) as error:  # also another version of this package, or wrong limits there
+            self._compare(machine.facts)  # another machine may have become the first since
+        except (RTLGymError, RayError) as error:  # also if the node has another version of this package or bad limits
             self._refuse(node, str(error), forever=machine.wrong)
             again = "" if machine.wrong else "; it is tried again later"
             logger.info("machine %s is not used: %s%s", name, error, again)
@@ -289,9 +289,9 @@ class Cluster:
             raise SandboxError(why)
 
     async def confirm(self, machine: NodeClient) -> None:
-        """Return when a machine has graded a canary right that began after this call; see `canaries`.
+        """Return when a machine has correctly graded a canary that began after this call; see `canaries`.
 
-        Raises `SandboxLost` if it did not: a verdict that it gave must not be used.
+        Raises `SandboxLost` otherwise: the machine's verdict must then not be used.
         """
         if machine not in self._admitted:
             raise SandboxLost(f"a verdict of machine {machine.name} cannot be confirmed: {machine.lost}")
@@ -299,14 +299,14 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def placed(self) -> AsyncIterator[NodeClient]:
-        """The machine with the most free slots, one of which is taken within the context; waits for one.
+        """The machine with the largest share of free slots, one of which is taken in the context; waits for a slot.
 
         Raises:
             DaemonError: No machine can be used for the moment; some are tried again.
-            SandboxLost: No machine is left.
+            SandboxLost: No machine can be used any more.
         """
         async with self._slots.held(1):
-            self._count_slots()  # without those of a machine that has been lost meanwhile
+            self._count_slots()  # without those of machines that have been lost since
             while (machine := self._best(lambda machine: machine.live / machine.slots)).live >= machine.slots:
                 await asyncio.sleep(POLL_SECONDS)
             machine.live += 1
@@ -317,7 +317,7 @@ class Cluster:
 
     @contextlib.asynccontextmanager
     async def grading(self, tried: Collection[str] = ()) -> AsyncIterator[NodeClient]:
-        """The machine with the fewest gradings for its processors; if there are others, none whose node was `tried`.
+        """The machine with the fewest gradings per CPU; a node in `tried` only if there is no other.
 
         Raises like `placed`.
         """

@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster: makes this machine one and ends it again; describes all of them, without using them."""
+"""The nodes of a Ray cluster: makes this machine a node and ends it; describes all nodes without using them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from .node_client import difference
 from .ray_cluster import SLOTS, first_line, free_slots, name_of, node_files, nodes_with_slots, on_node, use_token
 
 START_SECONDS, STOP_SECONDS, EXEC_SECONDS = 120.0, 30.0, 2.0
-"""Time that Ray has to start, and to end."""
+"""Time limits for Ray to start and to end, and for a started process to show its command line."""
 STARTED = b"Ray runtime started"
 """What Ray prints once for each node that has started."""
 
@@ -43,7 +43,7 @@ def slots_here() -> int:
 
 
 def describe() -> tuple[Facts, Limits]:
-    """What this machine is as a node, and what sandboxes may use of it. Starts nothing.
+    """A description of this machine as a node, and the limits of its sandboxes. Starts nothing.
 
     Raises `SandboxError` if there is no image, no daemon, or no kind of sandboxes works here, and `UsageError` if the
     limits cannot be read.
@@ -80,22 +80,22 @@ def start_node(head: str, slots: int, progress: Callable[[str], None], port: int
 
 
 def refuse_without_token(port: int, progress: Callable[[str], None]) -> None:
-    """Report what it means that Ray asks for no token; raise `UsageError` unless ``RAY_AUTH_MODE`` is ``disabled``."""
+    """Warn of a head without a token; raise `UsageError` unless ``RAY_AUTH_MODE`` is ``disabled``."""
     danger = f"without a token, every host that reaches port {port} of this machine can run code on it"
     if os.environ.get("RAY_AUTH_MODE", "").lower() != "disabled":
         raise UsageError(
             f"{danger}. Make one with `ray get-auth-token --generate`, copy ~/.ray/auth_token to the other machines, "
-            "and start it again. Where only trusted hosts reach the port, RAY_AUTH_MODE=disabled allows a head without"
+            "and retry. If only trusted hosts reach the port, RAY_AUTH_MODE=disabled allows a head without a token"
         )
     progress(f"WARNING: {danger}")
 
 
 def ray_start(where: Sequence[str], slots: int) -> list[str]:
-    """The command that is a node of Ray's until it ends. Raises `UsageError` if Ray is not installed."""
+    """The command that runs a Ray node until it ends. Raises `UsageError` if Ray is not installed."""
     options = [*where, "--resources", json.dumps({SLOTS: slots}), "--disable-usage-stats", "--block"]
     if "--head" in where:
         options += ["--include-dashboard", "false"]
-        if importlib.util.find_spec("grpc") is not None:  # then Ray serves its client, too, by default at port 10001
+        if importlib.util.find_spec("grpc") is not None:  # then Ray also serves its client, by default at port 10001
             options += ["--ray-client-server-port", str(free_port())]
     return [_ray(), "start", *options]
 
@@ -117,9 +117,9 @@ def address_here(port: int) -> str:
 
 
 def start_apart(command: Sequence[str]) -> Path:
-    """Start what `stop_node` ends, with the kind of sandboxes chosen here, and return the file with its output.
+    """Start the process that `stop_node` ends, with the kind of sandboxes chosen here, and return its log file.
 
-    Raises `UsageError` if it runs already.
+    Raises `UsageError` if there is one already.
     """
     if (running := _running()) is not None:
         raise UsageError(f"this machine is a node already (process {running}); end it with: rtl-agent-gym cluster down")
@@ -132,7 +132,7 @@ def start_apart(command: Sequence[str]) -> Path:
     deadline = time.monotonic() + EXEC_SECONDS
     while not _is_ours(process.pid) and process.poll() is None and time.monotonic() < deadline:
         time.sleep(0.01)  # Popen can return before the kernel has set the new program's command line
-    process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
+    process.returncode = 0  # it keeps running; without this, Popen warns about it when it is collected
     node_files()[0].write_text(str(process.pid))
     return log
 
@@ -142,7 +142,7 @@ def wait_for(
 ) -> None:
     """Wait until what `start_apart` started is ready. Ends it after a failure.
 
-    Raises `SandboxError` if it has ended, or is neither ready nor good `enough` to be used after so many seconds.
+    Raises `SandboxError` if it has ended, or after `seconds` is neither ready nor usable (`enough`).
     """
     deadline = time.monotonic() + seconds
     try:
@@ -159,9 +159,9 @@ def wait_for(
 
 
 def stop_node() -> bool:
-    """End the node, or the nodes of a job, that were started here; sandboxes end with it. Whether there was one.
+    """End the node, or the nodes of a job, started here, with all their sandboxes; return whether there was one.
 
-    Other nodes of Ray on this machine stay. Raises `SandboxError` if it does not end.
+    Other Ray nodes on this machine keep running. Raises `SandboxError` if it does not end.
     """
     pid = _running()
     if pid is not None:
@@ -170,20 +170,20 @@ def stop_node() -> bool:
             os.kill(pid, signal.SIGTERM)  # Ray ends what it started, and srun its tasks
             while _is_ours(pid):
                 if time.monotonic() > deadline:
-                    raise SandboxError(f"process {pid} does not end in {STOP_SECONDS:.0f} s")
+                    raise SandboxError(f"process {pid} has not ended within {STOP_SECONDS:.0f} s")
                 time.sleep(0.1)
     for file in node_files():
         if _process(file) is None:
-            with contextlib.suppress(PermissionError):  # it is another user's
+            with contextlib.suppress(PermissionError):  # another user's file
                 for suffix in (".pid", ".head"):
                     file.with_suffix(suffix).unlink(missing_ok=True)
     return pid is not None
 
 
 def prepare(progress: Callable[[str], None]) -> None:
-    """See that sandboxes can be made: find, or install and start, the Docker daemon unless there is another kind.
+    """Ensure that sandboxes can be created: find, or install and start, the Docker daemon unless another kind works.
 
-    Raises `SandboxError` if none can be made.
+    Raises `SandboxError` if none can be created.
     """
     if choice.kind() == "auto":
         try:
@@ -207,12 +207,12 @@ def _ray() -> str:
 
 
 def _running() -> int | None:
-    """The process that `start_apart` started, if it is there."""
+    """The process that `start_apart` started, if it is running."""
     return next((pid for file in node_files() if (pid := _process(file)) is not None), None)
 
 
 def _process(file: Path) -> int | None:
-    """The process that a file of `node_files` names, if it is there."""
+    """The process that a file of `node_files` names, if it is running."""
     try:
         pid = int(file.read_text()) if file.stat().st_uid == os.getuid() else 0
     except (OSError, ValueError):
@@ -223,16 +223,16 @@ def _process(file: Path) -> int | None:
 def _is_ours(pid: int) -> bool:
     """Whether a process is Ray's or srun's: ids are reused."""
     try:
-        words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")  # nothing once it has ended
+        words = os.fsdecode(Path(f"/proc/{pid}/cmdline").read_bytes()).split("\0")  # empty once it has ended
     except OSError:
         return False
-    return "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second if it is a script
+    return "--block" in words or "srun" in [Path(word).name for word in words[:2]]  # the second word if it is a script
 
 
 REPORT_SECONDS = 10.0
-"""Time in which a machine has to report."""
+"""Time limit for a machine's report."""
 DESCRIBE_SECONDS = 60.0
-"""Time in which a node has to describe itself, for which Ray may have to start a process there."""
+"""Time limit for a node's description, for which Ray may have to start a process there."""
 
 
 @dataclass(frozen=True)
@@ -245,15 +245,15 @@ class NodeState:
     free: int
     """Slots that no run has reserved."""
     facts: Facts | None = None
-    """Its own description; None without an answer."""
+    """Its own description; None if it did not answer."""
     why: str = ""
     """Why it cannot be used; empty if it can."""
     runs: list[RunReport] = field(default_factory=list)
-    """What its machines have done, one for each run that uses it."""
+    """Reports of its machines, one for each run that uses it."""
 
 
 async def look() -> list[NodeState]:
-    """All nodes that report slots. Connect to the cluster before."""
+    """All nodes that report slots. Connect to the cluster first."""
     running, free, nodes = await reports(), free_slots(), nodes_with_slots()
     found = await asyncio.gather(*(_facts(node) for node in nodes))
     digest = next((facts.digest for facts in found if isinstance(facts, Facts)), "")
@@ -284,7 +284,7 @@ async def _facts(node: str) -> Facts | str:
 
 
 async def reports() -> dict[str, list[RunReport]]:
-    """What the machines of all runs have done so far, by the first digits of their nodes' ids."""
+    """Reports of the machines of all runs, by the first digits of their nodes' ids."""
     import ray
     from ray.exceptions import RayError
 

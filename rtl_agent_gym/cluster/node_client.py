@@ -1,7 +1,7 @@
-"""A machine as the driver calls it, and how the driver notices that it has fallen silent.
+"""The driver's client of a machine, which detects when the machine no longer answers.
 
-How long a call takes depends on the machine's queues, so no time limit would be right for all. But a machine that works
-answers at once that it is alive. So it is asked that again and again while calls wait, and a silent one is lost.
+How long a call takes depends on the machine's queues, so no time limit would be right for all. But a working machine
+confirms immediately that it is alive. So it is asked regularly from the first call on, and a silent machine is lost.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .ray_cluster import first_line, release
 ALIVE_SECONDS = 30.0
 """Seconds between two checks that a machine is alive."""
 SILENCE_SECONDS = 120.0
-"""Seconds within which it has to answer, and a new machine has to start."""
+"""Time limit for its answer, and for the start of a new machine."""
 SMALL = 4_096
-"""Bytes of files that travel within a call, which costs less than a request to the object store."""
+"""Files of fewer bytes in all are sent within a call, which costs less than a request to the object store."""
 
 
 @dataclass(eq=False)
@@ -32,27 +32,27 @@ class NodeClient:
     """The client of a node's `Machine`."""
 
     node: str
-    """Ray's id of it."""
+    """Ray's id of the node."""
     name: str
     """Its host and address, for messages."""
     slots: int
-    """Sandboxes that it can have at once: what this run has reserved of the node's slots."""
+    """Sandboxes that it can have at once: the slots that this run has reserved on the node."""
     actor: Any
     facts: Facts
     capacity: int = 0
     """All slots of the node."""
     reserved: list[Any] = field(default_factory=list)
-    """What holds its slots; see `ray_cluster.reserve`."""
+    """The placement groups of its slots; see `ray_cluster.reserve`."""
     live: int = 0
     """Sandboxes that it has now."""
     grading: int = 0
     """Submissions that it grades now."""
     lost: str = ""
-    """Why it gets no more work."""
+    """Why it gets no more work; empty if it does."""
     gone: bool = False
-    """Whether it does not answer any more."""
+    """Whether it no longer answers."""
     wrong: bool = False
-    """Whether it graded a canary wrong."""
+    """Whether it graded a canary incorrectly."""
     _watching: asyncio.Task[None] | None = field(default=None, init=False)
     """Ends when the machine is gone."""
 
@@ -60,8 +60,8 @@ class NodeClient:
         """Call a method of the `Machine`.
 
         Raises:
-            RTLGymError: The machine's own.
-            SandboxError: The object store of this process cannot take the arguments.
+            RTLGymError: The method raised it.
+            SandboxError: The object store of this process cannot store the arguments.
             SandboxLost: The node or its actor is gone, or silent.
         """
         from ray import exceptions
@@ -96,7 +96,7 @@ class NodeClient:
             try:
                 async with asyncio.timeout(SILENCE_SECONDS):
                     await self.actor.alive.remote()
-            except exceptions.RayTaskError:  # an answer, too
+            except exceptions.RayTaskError:  # this is an answer, too
                 pass
             except exceptions.RayError as error:
                 self.lose(first_line(error))
@@ -104,7 +104,7 @@ class NodeClient:
                 self.lose(f"it has not answered for {SILENCE_SECONDS:.0f} s")
 
     def lose(self, why: str) -> None:
-        """Note that it does not answer any more. All calls that wait raise `SandboxLost`."""
+        """Record that it no longer answers. All waiting calls raise `SandboxLost`."""
         self.gone, self.lost = True, self.lost or why
         self._stop_watching()
 
@@ -116,7 +116,7 @@ class NodeClient:
         return SandboxLost(f"machine {self.name} is lost: {self.lost}")
 
     def end(self) -> None:
-        """End its actor, and with it the containers, and give its slots back."""
+        """End its actor, and with it the containers, and release its slots."""
         import ray
         from ray.exceptions import RayError
 
@@ -131,7 +131,7 @@ class NodeClient:
 
 
 def difference(facts: Facts, digest: str) -> str:
-    """Why a node would grade differently from this process, or from machines whose image has a digest; empty if not."""
+    """Why a node would grade differently from this process or from machines with this image digest; empty if not."""
     here = rules_digest()
     if facts.rules != here:
         return (
@@ -139,36 +139,36 @@ def difference(facts: Facts, digest: str) -> str:
             "install the same version there"
         )
     if digest not in ("", facts.digest):
-        return f"its image holds {facts.digest[:19]}, that of the machines in use {digest[:19]}"
+        return f"its image has the digest {facts.digest[:19]}, that of the machines in use {digest[:19]}"
     return ""
 
 
 @contextlib.contextmanager
 def _storing() -> Iterator[None]:
-    """What cannot be put into the object store of this process is a fault of this machine, and of no node."""
+    """Errors of the object store of this process are faults of this machine, not of a node."""
     from ray.exceptions import RayError
 
     try:
         yield
     except RayError as error:
         raise SandboxError(
-            f"Ray's object store on this machine takes nothing more: {first_line(error)}; free disk space here, or see "
-            "with `ray memory` what fills it"
+            f"Ray's object store on this machine accepts no more objects: {first_line(error)}; free disk space here, "
+            "or see with `ray memory` what fills it"
         ) from error
 
 
 class ObjectCache:
-    """What this process has put into Ray's object store, by digest. Each node fetches it once.
+    """Objects that this process has put into Ray's object store, by digest. Each node fetches each of them once.
 
-    `most` values of `most_bytes` in all stay there; the rest is put there again when it is needed.
+    At most `most` objects of `most_bytes` in all stay there; others are put there again when they are needed.
     """
 
     def __init__(self, most: int = 1_000, most_bytes: int = 512 << 20) -> None:
         self._most, self._most_bytes = most, most_bytes
         self._references: dict[str, tuple[Any, int]] = {}
-        """With their sizes; those that were used last are at the end."""
+        """With their sizes; the most recently used are at the end."""
         self._digests: dict[int, tuple[Problem, str]] = {}
-        """Of problems, by the ids of the objects, which are held so that no other object gets their ids."""
+        """Digests of problems by `id()`; the problems are kept, so that no other object gets the same id."""
 
     def reference(self, digest: str, value: Any, size: int = 0) -> Any:
         """A reference to a value with this digest, which Ray replaces by the value in a call's arguments.
@@ -192,7 +192,7 @@ class ObjectCache:
             return dict(files)
         digest = hashlib.sha256()
         for file in sorted(files.items()):
-            digest.update(repr(file).encode())  # text and bytes differ, as what is read from them may
+            digest.update(repr(file).encode())  # text and bytes differ, as their results may
         return self.reference(f"files {digest.hexdigest()}", dict(files), size)
 
     def problem(self, problem: Problem) -> Any:

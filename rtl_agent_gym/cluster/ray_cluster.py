@@ -1,7 +1,7 @@
-"""What this package asks of Ray itself: the connection, the cluster's nodes, and their slots.
+"""The package's direct use of Ray: the connection, the cluster's nodes, and their slots.
 
 A node reports its slots as a custom resource. A run reserves some with a placement group, so that no other run, and no
-task of a `RayExecutor`, gets them too. Ray ends a placement group with the process that made it, however that ends.
+task of a `RayExecutor`, gets them too. Ray removes a placement group when its creator ends, even after a crash.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from ..errors import UsageError
 from ..sandboxes.cgroups import JOB
 
 SLOTS = "rtl_gym_slots"
-"""The custom resource of a node: agent sandboxes that it can have at the same time."""
+"""The custom resource of a node: the number of agent sandboxes that it can have at the same time."""
 NODE_LABEL = "ray.io/node-id"
 """The label that Ray itself gives each node."""
 NODE_NAME = "SLURMD_NODENAME"
 """The environment variable with Slurm's name of the node on which a process of a job runs."""
 CONNECT_SECONDS = 10.0
-"""Time in which a cluster's head has to answer."""
+"""Time limit for an answer of a cluster's head."""
 RESERVE_SECONDS = 5.0
-"""Time in which free slots are reserved; Ray needs milliseconds, unless another run was faster."""
+"""Time limit for reserving free slots; Ray needs milliseconds, unless another run was faster."""
 
 
 def node_files() -> list[Path]:
-    """The files that may hold the process that ``cluster up`` started on this machine; each node of a job has its own.
+    """The files that may name the process started on this machine by ``cluster up``; each node of a job has its own.
 
-    The first is for a new one. After `su`, XDG_RUNTIME_DIR may be unset, or name a folder that is not there.
+    The first is for a new process. After `su`, XDG_RUNTIME_DIR may be unset, or name a folder that does not exist.
     """
     if os.environ.get(JOB):
         return [job_folder() / f"{os.environ.get(NODE_NAME, 'login')}.pid"]
@@ -44,14 +44,14 @@ def node_files() -> list[Path]:
 def job_folder() -> Path:
     """A folder of this process's Slurm job on this machine. Its path is short: Ray's sockets are below it.
 
-    Raises `UsageError` if it belongs to another user, or others may use it.
+    Raises `UsageError` if it belongs to another user, or is accessible to others.
     """
     again = os.environ.get("SLURM_RESTART_COUNT", "0")  # a job that was queued again keeps its id
     folder = Path("/tmp", f"rtl-gym-{os.getuid()}-{os.environ[JOB]}-{again}")
     folder.mkdir(mode=0o700, exist_ok=True)
     found = folder.lstat()
     if found.st_uid != os.getuid() or found.st_mode & 0o077:
-        raise UsageError(f"{folder} is not a folder of this user alone; remove it")
+        raise UsageError(f"{folder} belongs to another user, or others have access to it; remove it")
     return folder
 
 
@@ -64,9 +64,9 @@ def job_head() -> str:
 
 
 def use_token() -> bool:
-    """Authenticate by this user's token, if there is one and ``RAY_AUTH_MODE`` is not set; whether Ray asks for one.
+    """Use this user's token, if there is one and ``RAY_AUTH_MODE`` is not set; return whether Ray uses tokens.
 
-    A head that is started where a token exists asks for it, but clients with an explicit address do not send it by
+    A head that is started where a token exists requires it, but clients with an explicit address do not send it by
     themselves: https://docs.ray.io/en/latest/ray-security/token-auth.html
     """
     try:
@@ -82,7 +82,7 @@ def connect(address: str) -> None:
     """Connect this process to a Ray cluster. Idempotent. Raises `UsageError` if there is none.
 
     Args:
-        address: Of the head; ``auto`` for the head of this Slurm job, else for the cluster of this machine.
+        address: Of the head; ``auto`` for the head of this Slurm job or, without one, for the cluster of this machine.
     """
     try:
         import ray
@@ -95,12 +95,12 @@ def connect(address: str) -> None:
         address = job_head() or address
     host, _, port = address.rpartition(":")
     try:
-        if host and port.isdigit():  # Ray itself tries for minutes
+        if host and port.isdigit():  # Ray itself would try for minutes
             socket.create_connection((host, int(port)), timeout=CONNECT_SECONDS).close()
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False)
     except (OSError, OverflowError, ValueError) as error:
         raise UsageError(f"no Ray cluster answers at {address!r}: {str(error).splitlines()[0]}") from error
-    except (RuntimeError, ray.exceptions.RayError) as error:  # another version of Ray or Python, mostly
+    except (RuntimeError, ray.exceptions.RayError) as error:  # usually another version of Ray or Python
         raise UsageError(f"the Ray cluster at {address!r} cannot be used: {' '.join(str(error).split())}") from error
 
 
@@ -118,7 +118,7 @@ def name_of(node: dict[str, Any]) -> str:
 
 
 def free_slots() -> dict[str, int]:
-    """The slots that no run has reserved, by Ray's ids of the nodes. May be some tenths of a second old."""
+    """The slots that no run has reserved, by Ray's ids of the nodes; may be outdated by some tenths of a second."""
     from ray._private import state
 
     untyped: Any = state
@@ -133,7 +133,7 @@ def on_node(node: str) -> Any:
 
 
 def first_line(error: Exception) -> str:
-    """An error of Ray in one line."""
+    """A Ray error in one line."""
     return f"{type(error).__name__}: {str(error).splitlines()[0]}"
 
 
@@ -152,7 +152,7 @@ async def reserve(node: str, slots: int) -> Any | None:
 
 
 def release(group: Any) -> None:
-    """Give reserved slots back."""
+    """Release reserved slots."""
     from ray.exceptions import RayError
     from ray.util.placement_group import remove_placement_group
 

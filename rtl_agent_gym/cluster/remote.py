@@ -1,4 +1,4 @@
-"""Episodes on a cluster: sandboxes and a grader whose work is done on its machines, and the runtime that has both."""
+"""Episodes on a cluster: sandboxes and a grader whose work is done on its machines, and the runtime with both."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class RemoteSandbox(Sandbox):
-    """A sandbox on a machine of the cluster; implements `Sandbox`, but for processes beside the shell."""
+    """A sandbox on a machine of the cluster; implements `Sandbox`, except processes beside the shell."""
 
     def __init__(self, machine: NodeClient, held: contextlib.AsyncExitStack, sent: ObjectCache) -> None:
         self._machine, self._held, self._sent = machine, held, sent
@@ -88,10 +88,10 @@ class RemoteSandbox(Sandbox):
 
 
 class RemoteSandboxes(SandboxProvider):
-    """Makes sandboxes on the machines of a cluster, each where the most slots are free. Does not own the cluster."""
+    """Creates each sandbox on the machine with the largest share of free slots. Does not own the cluster."""
 
     can_spawn = False
-    """Whether processes run beside the shell of its sandboxes, as those of agents inside them do."""
+    """Whether its sandboxes support processes beside the shell, which agents inside sandboxes need."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -115,7 +115,7 @@ class RemoteSandboxes(SandboxProvider):
 
     @contextlib.asynccontextmanager
     async def grading(self) -> AsyncIterator[None]:
-        """Opens the cluster, and raises as `Cluster.open`. Each machine has its own bound."""
+        """Opens the cluster, and raises like `Cluster.open`. Each machine limits its own gradings."""
         await self._cluster.open()
         yield
 
@@ -137,11 +137,11 @@ class RemoteSandboxes(SandboxProvider):
 class RemoteGrader:
     """Grades on the machines of a cluster; implements `Grader`.
 
-    A grading that is lost or fails is done again elsewhere, and so is one whose machine then grades a canary wrong: a
-    score is returned only when a later canary of its machine was right.
+    A grading that is lost or fails is repeated on another machine, and so is one whose machine then grades a canary
+    incorrectly: a score is returned only once its machine has correctly graded a later canary.
 
     Args:
-        cluster: Its machines.
+        cluster: The cluster whose machines grade.
         weights: Weights of the stages; None for the default.
         cached: Whether each machine uses its own cache of gradings.
         texts: Grades answers that are text, in this process; None for problems without them.
@@ -188,17 +188,17 @@ class RemoteGrader:
         for name, before in unused:
             if before.passed != score.passed:
                 logger.error(
-                    "machine %s gave a wrong verdict on %s, which was not used: passed was %s and is %s",
+                    "machine %s gave a wrong verdict on %s, which was not used: passed=%s; graded again, passed=%s",
                     name, problem.id, before.passed, score.passed,
                 )  # fmt: skip
         return score.model_copy(update={"retries": retries.count}) if retries.count else score
 
     async def prepare(self, problem: Problem) -> None:
-        """Machines keep scoring sandboxes ready from their first grading on."""
+        """Does nothing: machines keep scoring sandboxes ready from their first grading on."""
 
 
 class ClusterRuntime(Runtime):
-    """The runtime of a loop whose episodes have their sandboxes on a cluster; for `episodes.runtime.using`.
+    """The runtime of a loop whose episodes use sandboxes on a cluster; for `episodes.runtime.using`.
 
     It connects at the first sandbox or grading.
 
@@ -234,5 +234,5 @@ class ClusterRuntime(Runtime):
 def runtime_at(
     address: str, limits: str = "", canary_seconds: float = CANARY_SECONDS, slots: int = 0
 ) -> Callable[[], ClusterRuntime]:
-    """What makes the runtime of a loop, for `episodes.runtime.using`. Arguments are those of `Cluster`."""
+    """A factory of a loop's runtime, for `episodes.runtime.using`. The arguments are those of `Cluster`."""
     return lambda: ClusterRuntime(Cluster(limits, canary_seconds, slots, address))

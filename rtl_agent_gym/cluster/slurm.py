@@ -6,10 +6,10 @@
     rtl-agent-gym cluster up ──► srun, a step ─────────► rtl-agent-gym cluster part ──► becomes ``ray start --block``
     rtl-agent-gym eval --ray auto ── driver ───────────► Machine, its sandboxes
 
-The step starts one process on each node, which becomes that node's Ray. So it is Slurm that ends them: with the step,
-the job, or a node that it takes away. What a node may use is what its job has there (`sandboxes.cgroups.job_memory`).
+The step starts one process on each node, which becomes that node's Ray. So Slurm ends these processes: with the step or
+the job, or when it takes a node away. A node may use what its job has there (`sandboxes.cgroups.job_memory`).
 
-Several jobs, also of other users, may share a machine. So ports are free ones, and Ray's files are in a folder that
+Several jobs, also of other users, may share a machine. So free ports are chosen, and Ray's files are in a folder that
 only this user can read.
 """
 
@@ -41,26 +41,26 @@ from .node import (
 from .ray_cluster import NODE_NAME, job_folder, node_files, use_token
 
 JOB_SECONDS = 300.0
-"""Time that the nodes of a job have to start: Python may come from a slow disk, for all of them at once."""
+"""Time limit for a job's nodes to start: all of them may load Python from a slow disk at once."""
 OBJECT_STORE_SHARE, LEAST_OBJECT_STORE = 0.05, 128 << 20
-"""Of a node's memory, for problems and files that travel; and the least in bytes."""
+"""Share of a node's memory for Ray's object store (problems and files in transit), and its minimum in bytes."""
 _STAYS = ("--no-kill", "--kill-on-bad-exit=0", "--wait=0")
-"""The other nodes go on when one is lost or ends."""
+"""The other nodes continue when one is lost or ends."""
 _SHARES = ("--overlap", "--cpu-bind=none", "--mpi=none", "--export=ALL", "--input=none")
-"""The step has all that the job has on a node, and leaves it to others, too."""
+"""The step may use all that the job has on a node, and so may other steps."""
 
 
 def in_job() -> bool:
-    """Whether this process runs in an allocation of Slurm's."""
+    """Whether this process runs in a Slurm allocation."""
     return bool(os.environ.get(JOB))
 
 
 def start_job(slots: int, progress: Callable[[str], None], port: int = 0) -> str:
     """Start a cluster on all nodes of this process's job, whose head is on this machine; return the head's address.
 
-    Nodes that have not started after `JOB_SECONDS` are used as soon as they have. With 0 `slots`, each has what its
-    memory allows; with `port` 0, the head has a free one. Raises `UsageError` if this process is not on a node of the
-    job, or there is no ``srun`` or no token, and `SandboxError` if the head does not start.
+    Nodes that need more than `JOB_SECONDS` are used once they have started. With 0 `slots`, each node gets as many as
+    its memory allows; with `port` 0, the head uses a free port. Raises `UsageError` if this process is not on a node of
+    the job, or there is no ``srun`` or no token, and `SandboxError` if the head does not start.
     """
     first, nodes = os.environ.get(NODE_NAME), int(os.environ.get("SLURM_JOB_NUM_NODES") or 1)
     if not first:
@@ -68,7 +68,7 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0) -> str
             "this is not a node of the job: run it in the script of sbatch, or after `srun --overlap --pty bash`"
         )
     if (srun := shutil.which("srun")) is None:
-        raise UsageError("the program srun of Slurm is not here")
+        raise UsageError("Slurm's program srun is not in PATH; add its folder")
     port = port or free_port()
     if not use_token():
         refuse_without_token(port, progress)
@@ -96,22 +96,22 @@ def start_job(slots: int, progress: Callable[[str], None], port: int = 0) -> str
 
 
 def become_part(head: str, first: str, slots: int, progress: Callable[[str], None]) -> NoReturn:
-    """Become the Ray of this node of a job: on the node that Slurm calls `first` the head, on the others a node of it.
+    """Replace this process by Ray on this node of a job: the head on the node that Slurm calls `first`, else a worker.
 
-    With 0 `slots`, it has what its memory allows. Raises `SandboxError` if sandboxes cannot be made here, or the head
-    does not answer at its address.
+    With 0 `slots`, it gets as many as its memory allows. Raises `UsageError` outside a job, and `SandboxError` if no
+    sandboxes can be made here, or the head does not answer at its address.
     """
     if not in_job():
         raise UsageError("this is for the nodes of a Slurm job: `rtl-agent-gym cluster up` starts it there")
     prepare(progress)
-    slots = slots or slots_here()  # what is missing here is reported before anything waits for the head
-    folder = job_folder()  # on every node, as Ray would make it for all users
+    slots = slots or slots_here()  # before the wait for the head, so that what is missing here is reported
+    folder = job_folder()  # on every node, since Ray would make it accessible to all users
     if os.environ.get(NODE_NAME) == first:
         where = ["--head", "--port", head.rpartition(":")[2], "--temp-dir", str(folder / "ray")]
     else:
         _wait_for(head)
         where = ["--address", head]
-    where += ["--min-worker-port", "0", "--max-worker-port", "0"]  # free ones
+    where += ["--min-worker-port", "0", "--max-worker-port", "0"]  # free ports
     if cpus := job_cpus():
         where += ["--num-cpus", str(max(1, int(cpus)))]
     if memory := job_memory():
@@ -134,5 +134,5 @@ def _wait_for(head: str) -> None:
     deadline = time.monotonic() + JOB_SECONDS
     while not _answers(head):
         if time.monotonic() > deadline:
-            raise SandboxError(f"the head of the cluster does not answer at {head} for {JOB_SECONDS:.0f} s")
+            raise SandboxError(f"the head of the cluster has not answered at {head} for {JOB_SECONDS:.0f} s")
         time.sleep(0.2)

@@ -1,7 +1,7 @@
 """The bundled arbiter as the only member of a family, and the habits that a run on it cures.
 
-Its designs have the form of the `arbiters` family, and its habits are the mistakes of the experiment that this project
-began with: an active-low ``rst_n``, four requesters, the wrong order of priority, a flag for a vector, ``grant_valid``.
+Its designs have the form of the `arbiters` family; its habits are the mistakes of this project's first experiment: an
+active-low ``rst_n``, four requesters, the wrong priority order, a flag instead of a vector, the name ``grant_valid``.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _VALUES: dict[str, str | int] = {
 
 
 class Founding(Arbiters):
-    """The family; every draw is the same member."""
+    """A family with a single member, which every draw returns."""
 
     name = "founding"
 
@@ -91,10 +91,10 @@ HABITS = {
     "reset": "an active-low rst_n",
     "valid": "grant_valid instead of valid",
 }
-"""The habits by their names in `FOUNDING`, in words."""
+"""Descriptions of the habits, by their names in `FOUNDING`."""
 
 OTHER = "another form of design"
-"""Stands for designs that `habits_in` cannot read."""
+"""Label of designs that `habits_in` does not recognise."""
 
 
 def habits_in(design: str) -> frozenset[str] | None:
@@ -110,7 +110,7 @@ def _habitual_designs() -> dict[str, frozenset[str]]:
 
 
 def compare_habits(run: Path) -> list[str]:
-    """Lines for people: of each habit, in how many new episodes it occurred before the first step and after the last.
+    """Lines to print: for each habit, in how many new episodes it occurred before the first step and after the last.
 
     Empty if the run has not evaluated the arbiter before and after, or no design is in the form of the shipped models.
     Raises `TranscriptError` if an evaluation in the run's folder cannot be read.
@@ -132,7 +132,7 @@ def compare_habits(run: Path) -> list[str]:
 
 
 def designs_of(folder: Path) -> Iterator[str]:
-    """The designs of the arbiter that the graded episodes of an evaluation left; empty where there is none.
+    """The design of the arbiter in each graded episode of an evaluation; an empty text if the episode has none.
 
     Raises `TranscriptError` if the results or a transcript cannot be read.
     """

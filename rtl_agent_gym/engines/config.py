@@ -11,7 +11,7 @@ from ..errors import UsageError
 STORED = "~/.tinker/credentials.json"
 """Where ``tinker auth login`` keeps a key."""
 STEADY_PARAMETERS = 20_000_000
-"""Models up to this size are steady unless the configuration says otherwise."""
+"""Models up to this number of parameters are sampled steadily by default; see `LocalEngineConfig.steady`."""
 
 
 @dataclass(frozen=True)
@@ -21,24 +21,24 @@ class LocalEngineConfig:
     checkpoint_dir: Path = Path("checkpoints")
     """Folder of the checkpoints ``<trainer>/weights/<name>`` and ``<trainer>/sampler_weights/<name>``."""
     seed: int = 0
-    """For requests without a seed."""
+    """Seed for requests that have none."""
     device: str = "auto"
     """A torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
     dtype: str = "auto"
-    """``float32``, ``bfloat16``, ``float64``, or ``float16``, in which nothing can be trained; ``auto`` is bfloat16 on
-    a GPU that computes in it (from NVIDIA's A100 on, and AMD's), otherwise float32."""
+    """``float32``, ``bfloat16``, ``float64``, or ``float16``, which cannot be trained; ``auto`` is bfloat16 on a GPU
+    that supports it natively (NVIDIA's A100 and later, AMD's), otherwise float32."""
     max_batch: int = 16
     """Maximum number of sequences sampled at once; the others wait. It is also the number of conversations whose keys
-    and values are kept between turns, or until the next ``forward_backward`` that begins while nothing is sampled."""
+    and values are cached between turns, until a ``forward_backward`` begins while nothing is being sampled."""
     steady: bool | None = None
-    """Equal seeds give bit-identical tokens and log-probabilities in any order of requests, on one CPU thread.
-    The engine then always computes `max_batch` rows, and the tokens of earlier answers again as part of the next
+    """Whether equal seeds give bit-identical tokens and log-probabilities in any order of requests, on one CPU thread.
+    The engine then always computes `max_batch` rows, and recomputes the tokens of earlier answers as part of the next
     prompt, which is cheap for small models and expensive for large ones.
-    None: for models of at most `STEADY_PARAMETERS`; the others use all cores."""
+    None: True for models of at most `STEADY_PARAMETERS`; the others use all cores."""
     batch_tokens: int = 16_384
     """Maximum number of tokens, including padding, in one forward pass of training."""
     gradient_checkpointing: bool = False
-    """Compute the activations of each layer again in the backward pass instead of keeping them: the same gradients with
+    """Recompute the activations of each layer in the backward pass instead of keeping them: the same gradients with
     less memory, in about a third more time."""
 
     def __post_init__(self) -> None:
@@ -50,7 +50,7 @@ class LocalEngineConfig:
 def key_source() -> str | None:
     """Where the SDK finds credentials: the name of an environment variable, or `STORED`; None if there are none.
 
-    Whether the service accepts them is not checked.
+    It does not check whether the service accepts them.
     """
     for variable in ("TINKER_API_KEY", "TINKER_CREDENTIAL_CMD"):
         if os.environ.get(variable):

@@ -1,7 +1,7 @@
 """The engine of a run: the local one, or Tinker's service once it has answered.
 
-Before anything is created at a service: does it answer and accept the key, is the account's billing in order, and which
-models does it have?
+Before anything is created at a service, it is checked that the service answers and accepts the key and that the
+account's billing is in order; then the service's models are listed.
 """
 
 from __future__ import annotations
@@ -42,16 +42,16 @@ CLOSE_TIMEOUT: dict[Status, float] = {"success": 30.0, "errored": 10.0, "interru
 DELETE_TIMEOUT = 30.0
 """Seconds to wait for a service to delete a checkpoint."""
 RUNNING_PATIENCE = 10.0
-"""Once a run has begun, it waits this many times longer for a service that does not answer."""
+"""Factor on the time to wait for a silent service once a run has begun."""
 
 
 @dataclass
 class Engine:
-    """An engine behind guards, with the few operations that differ between the local engine and a service."""
+    """An engine behind guarded clients, with the few operations that differ between the local engine and a service."""
 
     service: Service
     kind: Literal["local", "tinker"]
-    """The methods of a ``tinker.ServiceClient`` may block until it is connected, so they are called in a thread."""
+    """With ``tinker``, methods of the service may block until it is connected, so they are called in a thread."""
     requests: Requests = field(default_factory=Requests)
     contexts: Mapping[str, int | None] = field(default_factory=dict)
     """A service's models with their context lengths in tokens; empty if it does not list them."""
@@ -71,7 +71,7 @@ class Engine:
         try:
             async with asyncio.timeout(CLOSE_TIMEOUT[status]):
                 with self.requests.translating(Purpose("closing the session")):
-                    # It may block: the SDK holds a lock while it connects, and the local engine finishes its work.
+                    # This may block: the SDK holds a lock while it connects, and the local engine finishes its work.
                     ended = await in_thread(end if self.kind == "local" else lambda: end(status))
                     if ended is not None:
                         await ended
@@ -81,8 +81,8 @@ class Engine:
     async def trainer(self, model: str, rank: int, seed: int, state: str | None, *, optimizer: bool) -> Trainer:
         """Create a trainer: new, or from a saved state, with the saved optimizer if requested.
 
-        Once the run has begun, this is tried once: then it belongs to a step, which is repeated as a whole. Raises like
-        `Requests.with_retries`; `UsageError` if there is no such model or state.
+        Once the run has begun, there is only one attempt: the call then belongs to a step, which is retried as a whole.
+        Raises like `Requests.with_retries`; `UsageError` if there is no such model or state.
         """
         service, option = self.service, "student_model" if state is None else "load_checkpoint_path"
         if state is None:
@@ -116,7 +116,7 @@ class Engine:
         return await self._sampler(purpose, model, base_model=model)
 
     async def delete(self, path: str) -> None:
-        """Delete saved weights that are not needed any more. A failure is only logged."""
+        """Delete saved weights that are no longer needed. A failure is only logged."""
         if self.kind == "local":
             shutil.rmtree(path, ignore_errors=True)
             return
@@ -161,8 +161,8 @@ async def tinker_engine(base_url: str | None, show: ShowLine | None = None, pati
     """Connect to Tinker's service, or to a compatible one at `base_url`; try for `patience` seconds.
 
     Raises:
-        UsageError: The key is wrong, or there is no such service.
-        ServiceDown: It does not answer, or the account has a billing problem.
+        UsageError: The key is wrong, or there is no such service at this address.
+        ServiceDown: The service does not answer, or the account has a billing problem.
     """
     probe = Probe(base_url)
     requests = Requests(show, probe, patience, starting=True)
@@ -193,22 +193,22 @@ async def _contexts(base_url: str | None, requests: Requests) -> dict[str, int |
 
 
 class Probe:
-    """Checks with one small request whether a service works. Calling it raises our exceptions."""
+    """Checks with one small request whether a service works. Calling it raises this package's exceptions."""
 
     def __init__(self, base_url: str | None) -> None:
         self._base_url = base_url
         self.name = without_secrets(base_url or os.environ.get("TINKER_BASE_URL") or "Tinker's service")
         self.last_error: RTLGymError | None = None
         self.service: Any = None
-        """The SDK's client, once there is one; it can check the account's billing too."""
+        """The SDK's client, once it exists; it can also check the account's billing."""
         self._account_check: asyncio.Future[None] | None = None
 
     async def __call__(self) -> None:
         """Raises `UsageError`, `ServiceError` or `ServiceDown`."""
-        # The SDK's own check of the account: unlike its other requests, it is not retried on a billing problem.
+        # The SDK's own account check: unlike its other requests, the SDK does not retry it after a billing problem.
         check = getattr(self.service, "_check_accessible", None)
         try:
-            # This new client would run the user's command each time; the check uses the token that the SDK holds.
+            # A new client would run the user's credential command each time; the check uses the SDK's present token.
             if check is None or not os.environ.get("TINKER_CREDENTIAL_CMD"):
                 timeout = httpx.Timeout(PROBE_TIMEOUT)
                 async with (

@@ -1,4 +1,4 @@
-"""Exports a checkpoint of the local engine for other programs: as a model of transformers, or as an adapter of peft."""
+"""Exports a checkpoint of the local engine for other programs: as a transformers model or a peft adapter."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Exported = Literal["model", "adapter"]
 def export_checkpoint(checkpoint: str, out: Path, *, merge: bool = False) -> Exported:
     """Write a checkpoint in the format of transformers or peft, with the tokenizer and its chat template.
 
-    With `merge`, the adapters are added to the base model's weights, in its own floating-point type; that has no effect
+    With `merge`, the adapters are added to the base model's weights, in the base model's data type; this has no effect
     if all weights were trained.
 
     Raises:
-        UsageError: It is no folder that the local engine saved, the base model cannot be loaded, or `out` contains
-            something.
+        UsageError: `checkpoint` was not saved by the local engine, the base model cannot be loaded, or `out` is not
+            empty.
         SandboxError: The disk is full.
     """
     if not is_checkpoint(checkpoint):
@@ -40,7 +40,7 @@ def export_checkpoint(checkpoint: str, out: Path, *, merge: bool = False) -> Exp
         raise
     except OSError as error:
         raise cannot_write("--out", out, error) from error
-    except Exception as error:  # tokenizers and safetensors raise no class of exceptions that means this
+    except Exception as error:  # tokenizers and safetensors have no exception class for a full disk
         if not is_disk_full(error, out):
             raise
         raise SandboxError(f"--out: {out} cannot be written: the disk is full; make room") from error
@@ -65,7 +65,7 @@ def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:
             _merged(checkpoint).save_pretrained(out)
         return "model"
     config = json.loads((checkpoint / "adapter_config.json").read_text())
-    config |= {  # as other programs expect it: layers by their last name, a whole-numbered alpha
+    config |= {  # as other programs expect it: layers by the last part of their names, an integer alpha
         "base_model_name_or_path": base,
         "target_modules": sorted({str(name).rpartition(".")[2] for name in config["target_modules"]}),
         "lora_alpha": int(config["lora_alpha"]),
@@ -77,13 +77,13 @@ def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:
 
 
 def _merged(checkpoint: Path) -> Any:
-    """The base model with the adapters added, computed in float32, in the base model's type."""
+    """The base model with the adapters added: computed in float32, returned in the base model's data type."""
     base, _, module = load_checkpoint(ModelStore(choose_device("cpu", "float32")), str(checkpoint))
     inner = module.get_base_model()
     head = inner.get_output_embeddings()
     layer = getattr(head, "base_layer", head)
     if layer.weight is inner.get_input_embeddings().weight:
-        # The adapter of the output layer must not change the input embedding, so the two are not tied any more.
+        # The adapter of the output layer must not change the input embedding, so the two are no longer tied.
         layer.weight = nn.Parameter(layer.weight.detach().clone(), requires_grad=False)
     merged = module.merge_and_unload()
     merged.config.tie_word_embeddings = layer.weight is merged.get_input_embeddings().weight

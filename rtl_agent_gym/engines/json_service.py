@@ -1,13 +1,13 @@
-"""A proxy that lets today's Tinker SDK use servers of one's own that speak the JSON form of its API.
+"""A proxy between the current Tinker SDK and self-hosted servers with the JSON form of the SDK's API.
 
 ::
 
     python -m rtl_agent_gym.engines.json_service http://127.0.0.1:8000 --port 8001
     ... train distill base_url=http://127.0.0.1:8001 ...
 
-SkyRL 0.3 (``skyrl.tinker.api``) is such a server. The SDK sends training data, and expects samples and losses, in
-protobuf form only; this translates both and passes everything else on. What a server would ignore although it changes
-the meaning of a request is refused with status 400.
+SkyRL 0.3 (``skyrl.tinker.api``) is such a server. The SDK sends training data, and expects samples and losses, only as
+protobuf; the proxy translates both and forwards everything else. A parameter that changes the meaning of a request, and
+that the server would ignore, is refused with status 422.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ with importing('the proxy needs aiohttp: pip install "rtl-agent-gym[agents]"'):
 
 PROTOBUF = "application/x-protobuf"
 LARGEST = 1 << 30
-"""Bytes of a request or an answer."""
+"""Maximum bytes of a request."""
 PATIENCE = 30.0
-"""Seconds to hold a request for a result that is not there yet; the SDK gives up after 45 and asks again."""
+"""Seconds to hold a request for a result that is not ready; the SDK gives up after 45 s and asks again."""
 DTYPES = {pb.DTYPE_FLOAT32: np.float32, pb.DTYPE_INT64: np.int64}
 STOPS = {"stop": pb.STOP_REASON_STOP, "length": pb.STOP_REASON_LENGTH}
 
@@ -49,7 +49,7 @@ UNSUPPORTED: Mapping[str, Mapping[tuple[str, ...], Any]] = {
         ("prompt_alt_tokens_k",): 0,
     },
 }
-"""By request: what these servers ignore, with the only value for which that makes no difference."""
+"""By request: the parameters that these servers ignore, each with the only value for which this is harmless."""
 
 
 class JsonService:
@@ -58,12 +58,12 @@ class JsonService:
     Args:
         url: The server's address.
         sums: Whether to undo the server's division of each sequence's loss by its number of tokens, which SkyRL's JAX
-            backend does and Tinker does not: advantages are multiplied by it. What is left is a constant factor, which
-            Adam does not see.
-        host: The address to listen at.
-        port: The port to listen at; 0 for a free one.
+            backend does and Tinker does not: advantages are multiplied by that number. A constant factor remains, to
+            which Adam is invariant.
+        host: The address to listen on.
+        port: The port to listen on; 0 for a free one.
 
-    Raises `UsageError` where it cannot listen.
+    Raises `UsageError` if it cannot listen there.
 
     Example:
         async with JsonService("http://127.0.0.1:8000") as service:
@@ -128,7 +128,7 @@ class JsonService:
             return _down(self._upstream, error)
         if answer.status_code == 408:
             return web.json_response({"type": "try_again", "queue_state": "active"})
-        if answer.status_code == 400:  # how these servers report that a request failed; the SDK would repeat it
+        if answer.status_code == 400:  # how these servers report a failed request; the SDK would retry it
             return web.json_response({"error": _detail(answer), "category": "server"})
         found = answer.json() if answer.status_code == 200 else {}
         if PROTOBUF in request.headers.get("Accept", "") and "error" not in found:
@@ -167,7 +167,7 @@ def training_request(message: pb.ForwardBackwardRequest, *, sums: bool) -> dict[
     """The JSON form of a request for losses, with or without gradients.
 
     With `sums`, each datum's advantages are multiplied by its number of targets; see `JsonService`. Raises `UsageError`
-    for something other than text, and for sparse tensors.
+    for inputs other than text, and for sparse tensors.
     """
     data = []
     for datum in message.data:
@@ -190,7 +190,7 @@ def training_request(message: pb.ForwardBackwardRequest, *, sums: bool) -> dict[
 
 
 def sample(found: Mapping[str, Any]) -> pb.SampleResponse:
-    """The message of sampled sequences, from their JSON form."""
+    """The protobuf message of sampled sequences, from their JSON form."""
     message = pb.SampleResponse()
     for sequence in found["sequences"]:
         message.sequences.add(
@@ -206,7 +206,7 @@ def sample(found: Mapping[str, Any]) -> pb.SampleResponse:
 
 
 def losses(found: Mapping[str, Any]) -> pb.ForwardBackwardOutput:
-    """The message of losses, from their JSON form. Fields that only some of the data have are left out."""
+    """The protobuf message of losses, from their JSON form. Fields that only some of the data have are left out."""
     outputs: Sequence[Mapping[str, Any]] = found["loss_fn_outputs"]
     message = pb.ForwardBackwardOutput(loss_fn_output_type=found["loss_fn_output_type"])
     for name, value in found["metrics"].items():
@@ -250,11 +250,11 @@ async def _serve(options: argparse.Namespace) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command. Ends with Ctrl-C; returns 2 if it cannot listen."""
+    """Run the proxy until Ctrl-C. Returns 2 if it cannot listen."""
     parser = argparse.ArgumentParser("python -m rtl_agent_gym.engines.json_service", description=__doc__.split("\n")[0])
     parser.add_argument("url", help="the server, such as http://127.0.0.1:8000")
-    parser.add_argument("--host", default="127.0.0.1", help="address to listen at (%(default)s)")
-    parser.add_argument("--port", type=int, default=8001, help="port to listen at; 0 for a free one (%(default)s)")
+    parser.add_argument("--host", default="127.0.0.1", help="address to listen on (%(default)s)")
+    parser.add_argument("--port", type=int, default=8001, help="port to listen on; 0 for a free one (%(default)s)")
     parser.add_argument(
         "--no-sums", action="store_true", help="the server sums the losses of a sequence as Tinker does"
     )

@@ -85,7 +85,7 @@ class LocalTrainingClient:
         self._service, self._training, self._submit = service, training, service.submit
         self.model_id = f"local-{uuid.uuid4().hex[:12]}"
         self.context = training.base.context
-        """See `LocalSamplingClient.context`."""
+        """The model's context length in tokens, prompt and answer together."""
 
     def forward_backward(
         self,
@@ -94,7 +94,7 @@ class LocalTrainingClient:
         loss_fn_config: Mapping[str, float | str] | None = None,
     ) -> ResultFuture[tinker.ForwardBackwardOutput]:
         def work() -> tinker.ForwardBackwardOutput:
-            self._service.scheduler.release()  # so that the rollouts' memory is free
+            self._service.scheduler.release()  # frees the memory of the rollouts' keys and values
             return self._training.forward(data, loss_fn, loss_fn_config, backward=True)
 
         return self._submit(work)
@@ -173,7 +173,7 @@ class LocalServiceClient(contextlib.AbstractContextManager["LocalServiceClient"]
     def create_lora_training_client(
         self, base_model: str, rank: int = 32, seed: int | None = None
     ) -> ResultFuture[LocalTrainingClient]:
-        """See `protocol.Service`. Without a `seed`, the adapters are initialized with the engine's.
+        """See `protocol.Service`. Without a `seed`, the adapters are initialized with the engine's seed.
 
         `base_model` is a folder in the format of transformers, or a name on the Hugging Face hub.
         """
@@ -207,7 +207,7 @@ class LocalServiceClient(contextlib.AbstractContextManager["LocalServiceClient"]
         return self.submit(create)
 
     def _prepare(self) -> None:
-        # Softmax tails are denormal numbers, which are slow. Both settings are per thread, so they are made here.
+        # Softmax tails are denormal numbers, which are slow. Both settings are per thread, so this thread makes them.
         torch.set_flush_denormal(True)
         self._threads = torch.get_num_threads()
         torch.set_num_threads(1)
@@ -219,6 +219,6 @@ class LocalServiceClient(contextlib.AbstractContextManager["LocalServiceClient"]
         return base.parameters <= STEADY_PARAMETERS if steady is None else steady
 
     def _set_threads(self, base: Base) -> None:
-        """All cores, once there is a model that needs them."""
+        """Use all cores once there is a model that needs them."""
         if not self._is_steady(base):
             torch.set_num_threads(self._threads)

@@ -46,7 +46,7 @@ class Device:
 
 
 def choose_device(device: str, dtype: str) -> Device:
-    """``auto`` takes a GPU if there is one, in bfloat16 if it has that, otherwise float32. Raises `UsageError`."""
+    """``auto`` takes a GPU if there is one, in bfloat16 if the GPU supports it, else float32. Raises `UsageError`."""
     name = device if device != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
     try:
         torch.empty(0, device=name)
@@ -75,7 +75,7 @@ class Base:
 
     @cached_property
     def tokenizer(self) -> Any:
-        """The model's tokenizer, a fast one of transformers."""
+        """The model's tokenizer: a fast tokenizer of transformers."""
         return AutoTokenizer.from_pretrained(self.path)
 
     @cached_property
@@ -89,7 +89,7 @@ class Base:
 
     @property
     def config(self) -> Any:
-        """The configuration of what reads and writes text; a model that also reads images has others beside it."""
+        """The configuration of the text part; a model that also reads images has other parts."""
         return self.module.config.get_text_config()
 
     @property
@@ -106,7 +106,7 @@ class Base:
         return int(getattr(self.config, "max_position_embeddings", None) or 1 << 20)
 
     def check_trainable(self, rank: int) -> None:
-        """Raise `UsageError` if some gradients of a training with this LoRA rank, or 0, would be missing or 0."""
+        """Raise `UsageError` if, with this LoRA rank (0: all weights), some gradients would be missing or 0."""
         if self.device.dtype == torch.float16:
             raise UsageError(
                 "weights in float16 cannot be trained, as small gradients would become 0; choose bfloat16 or float32 "
@@ -117,7 +117,7 @@ class Base:
             raise UsageError(f"the quantised weights of {self.path} cannot be trained; give the model unquantised")
         for name, layer in self.module.named_modules() if rank else ():
             has_experts = "experts" in f"{name} {type(layer).__name__}".lower()
-            # Since version 5 of transformers, those of most models are no linear layers, but one tensor together.
+            # Since transformers 5, the experts of most models are not linear layers but one joint tensor.
             if has_experts and any(weight.ndim == 3 for weight in layer.parameters(recurse=False)):
                 raise UsageError(f"the experts of {self.path} would get no adapters; use lora_rank=0 or a service")
 
@@ -133,7 +133,7 @@ class Base:
 
 @dataclass(frozen=True, eq=False)
 class Weights:
-    """A model that does not change any more."""
+    """A model whose weights no longer change."""
 
     base: Base
     module: Any
@@ -141,7 +141,7 @@ class Weights:
 
 
 class ModelStore:
-    """Loads base models on a device, and keeps them in memory. `on_load` is called with each after it is loaded."""
+    """Loads base models on a device, and keeps them in memory. `on_load` is called with each model after loading."""
 
     def __init__(self, device: Device, on_load: Callable[[Base], None] = lambda base: None) -> None:
         self._device, self._on_load = device, on_load
@@ -162,7 +162,7 @@ class ModelStore:
                 module: Any = AutoModelForCausalLM.from_pretrained(
                     path, dtype=self._device.dtype, attn_implementation=ATTENTION
                 )
-        # ImportError: without the package of a quantisation. SafetensorError: a pointer of Git LFS, for one.
+        # ImportError: the package of a quantisation is missing. SafetensorError: for example, a Git LFS pointer.
         except (OSError, ValueError, ImportError, SafetensorError) as error:
             raise UsageError(
                 f"no causal language model can be read from {path!r}: {error}\n"
@@ -178,7 +178,7 @@ class ModelStore:
 
 
 def _make_savable(module: Any) -> None:
-    """Keep only the token ids of a generation configuration that transformers reads but refuses to write."""
+    """If transformers would refuse to write the generation configuration, keep only its token ids."""
     if (config := getattr(module, "generation_config", None)) is None:
         return
     try:
@@ -203,7 +203,7 @@ def full_weights(path: str) -> dict[str, Tensor]:
 
 @contextmanager
 def without_progress_bars() -> Iterator[None]:
-    """Hide transformers' progress bars, which would disturb the caller's own display."""
+    """Hide transformers' progress bars, which would disturb the caller's display."""
     logging: Any = transformers_logging
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
@@ -215,7 +215,7 @@ def without_progress_bars() -> Iterator[None]:
 
 
 def copy_sharing_frozen(module: nn.Module) -> Any:
-    """A copy that shares the tensors that are not trained."""
+    """A copy that shares the tensors that are not trained with the original."""
     tensors = chain(module.parameters(), module.buffers())
     frozen = {id(tensor): tensor for tensor in tensors if not tensor.requires_grad}
     return copy.deepcopy(module, frozen)
@@ -240,7 +240,7 @@ def with_adapters(base: Base, rank: int, seed: int) -> Any:
 
 
 def checkpoint_gradients(module: Any) -> None:
-    """Let each layer compute its activations again in the backward pass. Raises `UsageError` if the model cannot."""
+    """Let each layer recompute its activations in the backward pass. Raises `UsageError` if the model cannot."""
     from transformers.modeling_layers import GradientCheckpointingLayer
 
     if not getattr(module, "supports_gradient_checkpointing", True):
@@ -249,21 +249,21 @@ def checkpoint_gradients(module: Any) -> None:
     enable({"use_reentrant": False})  # the second is its name in older versions of transformers
     for layer in module.modules():
         if isinstance(layer, GradientCheckpointingLayer):
-            layer.training = True  # which they check; what is inside, such as dropout, stays as in evaluation
+            layer.training = True  # required for checkpointing; inner modules, such as dropout, stay in evaluation mode
 
 
 def cache_argument(module: Any) -> str:
-    """The name under which a model takes its cache, which depends on the version of transformers."""
+    """The name of a model's cache argument, which depends on the version of transformers."""
     model = module.get_base_model() if hasattr(module, "get_base_model") else module  # peft's takes any name
     return "cache" if "cache" in inspect.signature(model.forward).parameters else "past_key_values"
 
 
 @contextmanager
 def body_once(module: Any, computed: list[Any] | None = None) -> Iterator[None]:
-    """Within the block, the first pass computes what precedes the output layer, and further ones take it from there.
+    """Within the block, the first pass computes everything before the output layer, and later passes reuse the result.
 
-    It is for passes over the same tokens. A model whose body contains its output layer computes all of it each time.
-    What the first pass computes is added to `computed`, from which another block with the same list takes it.
+    All passes must be over the same tokens. A model whose body contains its output layer recomputes everything each
+    time. The first pass's result is added to `computed`; another block with the same list reuses it.
     """
     computed = [] if computed is None else computed
     model = module.get_base_model() if hasattr(module, "get_base_model") else module
@@ -290,7 +290,7 @@ def with_saved_adapters(base: Base, folder: Path) -> Any:
     from peft import PeftModel
 
     with _quiet_peft():
-        # Without a device, peft reads them to the first GPU, wherever the model is.
+        # Without a device, peft loads them onto the first GPU, wherever the model is.
         return PeftModel.from_pretrained(
             copy_sharing_frozen(base.module), folder, is_trainable=True, torch_device=base.device.name
         ).eval()
@@ -300,8 +300,8 @@ def with_saved_adapters(base: Base, folder: Path) -> Any:
 def _quiet_peft() -> Iterator[None]:
     """Hide three harmless warnings of peft.
 
-    Adapters of a tied output layer do not change the input embedding, which is intended; peft detects by itself how
-    a layer stores its weights; and it uses a name that transformers has replaced.
+    Adapters of a tied output layer do not change the input embedding, which is intended; peft itself detects how a
+    layer stores its weights; and peft uses a name that transformers has deprecated.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*tie.*")
@@ -315,10 +315,10 @@ _lengths: ContextVar[Sequence[int] | None] = ContextVar("_lengths", default=None
 
 @contextmanager
 def own_lengths(lengths: Sequence[int]) -> Iterator[None]:
-    """Within the block, the query of each sequence reads its first so many keys and no mask; with 0, none.
+    """Within the block, each sequence's query attends to its first `lengths` keys, without a mask; with 0, to none.
 
-    It is for one query a sequence. On a CPU, a step of sampling then costs what the running sequences need, instead of
-    what the longest of all would need in every row; transformers' ``sdpa`` is slow there for single queries, too.
+    Only for one query per sequence. On a CPU, the cost of a sampling step then depends on the lengths of the running
+    sequences, not on the longest in every row; transformers' ``sdpa`` is also slow there for single queries.
     """
     token = _lengths.set(lengths)
     try:
@@ -330,22 +330,22 @@ def own_lengths(lengths: Sequence[int]) -> Iterator[None]:
 def grouped_attention(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **options: Any
 ) -> tuple[Tensor, None]:
-    """Like transformers' ``sdpa``, without copies of keys and values in a step of sampling; see also `own_lengths`.
+    """Like transformers' ``sdpa``, without copies of keys and values in a sampling step; see also `own_lengths`.
 
-    With grouped queries, several heads read the same keys and values. transformers copies these once per head if there
-    is a mask, which is most of the work of a step: one token each for many sequences. Here the heads of a group become
-    the queries of one head instead, which is the same sum.
+    With grouped queries, several heads read the same keys and values. If there is a mask, transformers copies these
+    once per head, which is most of the work of a sampling step (one token for each of many sequences). Here the heads
+    of a group instead become the queries of one head, which gives the same result.
 
     Args:
         module: The attention layer.
         query: sequences × heads × tokens × size.
         key: sequences × groups × length × size.
-        value: sequences × groups × length × its own size.
+        value: sequences × groups × length × value size.
         attention_mask: Added to the scores; sequences × 1 × tokens × length.
-        options: Further ones of transformers.
+        options: Other options of transformers.
 
     Returns:
-        sequences × tokens × heads × size of the values.
+        sequences × tokens × heads × value size.
     """
     rows, heads, tokens, size = query.shape
     groups = key.shape[1]

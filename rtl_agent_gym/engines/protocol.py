@@ -44,16 +44,16 @@ class Sampler(Protocol):
         Concurrent calls are sampled together, so start many and wait for all.
 
         ``sampling_params.stop`` is a text, several texts, or token ids; None stops at the model's end token, ``[]``
-        nowhere. The sampled ids include the stop token or the tokens of the stop text. ``sampling_params.seed`` makes a
-        request reproducible, independent of other requests; give each request its own.
+        never stops. The sampled ids include the stop token or the tokens of the stop text. ``sampling_params.seed``
+        makes a request reproducible, independent of other requests; give each request its own seed.
 
         Returns:
             ``sequences``, each with ``tokens``, ``logprobs`` (one per token, in nats) and ``stop_reason`` (``"stop"``
-            or ``"length"``); and if requested, always at temperature 1, ``prompt_logprobs`` and
-            ``topk_prompt_logprobs``: of each position of the prompt but the first, the most likely tokens with their
-            log-probabilities. At other temperatures, the local engine's ``logprobs`` are of the distribution that was
-            sampled from; the SDK does not document which. With ``topk_prompt_logprobs`` and one sample of one token, as
-            a service is asked for scores alone, the local engine samples nothing: ``sequences`` is empty.
+            or ``"length"``). The local engine's ``logprobs`` are those of the distribution that was sampled from; for
+            temperatures other than 1, the SDK does not document which. If requested, also ``prompt_logprobs`` and
+            ``topk_prompt_logprobs`` (the most likely tokens with their log-probabilities, at each position of the
+            prompt but the first), both always at temperature 1. With ``topk_prompt_logprobs`` and one sample of one
+            token, a request for scores alone, the local engine samples nothing: ``sequences`` is empty.
         """
         ...
 
@@ -62,7 +62,7 @@ class Sampler(Protocol):
         ...
 
     def get_tokenizer(self) -> Any:
-        """The model's tokenizer, a fast one of transformers."""
+        """The model's tokenizer: a fast tokenizer of transformers."""
         ...
 
 
@@ -77,13 +77,13 @@ class Trainer(Protocol):
     ) -> Awaitable[tinker.ForwardBackwardOutput]:
         """Add the gradient of a loss, *summed* over all tokens of all data, to the accumulated gradient.
 
-        Each of ``loss_fn_inputs`` has one value per token; with cross_entropy it may have K, for K targets of a token.
-        With p the probability of the target, q = ``exp(logprobs)``:
+        Each of ``loss_fn_inputs`` has one value per token, or with cross_entropy K values, for K targets per token.
+        With p the probability of the target and q = ``exp(logprobs)``:
 
         - ``cross_entropy`` (``target_tokens``, ``weights``): −Σ weight · log p
         - ``importance_sampling`` (``target_tokens``, ``logprobs``, ``advantages``): −Σ p/q · advantage
-        - ``ppo`` (the same): −Σ min(p/q · advantage, clip(p/q, low, high) · advantage), where `loss_fn_config` may give
-          ``clip_low_threshold`` (0.8) and ``clip_high_threshold`` (1.2)
+        - ``ppo`` (the same): −Σ min(p/q · advantage, clip(p/q, low, high) · advantage), where `loss_fn_config` may set
+          ``clip_low_threshold`` (default 0.8) and ``clip_high_threshold`` (default 1.2)
 
         Remove other keys, such as ``mask``, before the call.
 
@@ -122,7 +122,7 @@ class Trainer(Protocol):
         ...
 
     def get_tokenizer(self) -> Any:
-        """The model's tokenizer, a fast one of transformers."""
+        """The model's tokenizer: a fast tokenizer of transformers."""
         ...
 
 

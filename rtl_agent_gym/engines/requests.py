@@ -1,13 +1,13 @@
-"""Requests to any engine: errors are translated, requests retried where that is safe, and a silent service is noticed.
+"""Requests to any engine: translates errors, retries requests where that is safe, and detects a silent service.
 
 **What may be retried.** Sampling, scoring and creating a client change nothing, so they are retried
 (`retries.REQUEST`). The SDK numbers a trainer's requests and the service executes them in that order. So the SDK can
-safely send a request again, but we cannot: it would be a new request, and a gradient or a step could count twice. After
-a trainer's request has failed, it is unknown whether it and the requests behind it were executed, and the service may
-wait for the missing number. Such a trainer cannot be used any more: the training loop creates a new one from the last
+safely resend a request, but we cannot: it would be a new request, and a gradient or a step could count twice. After a
+trainer's request has failed, it is unknown whether it and the later requests were executed, and the service may wait
+for the missing number. Such a trainer can no longer be used: the training loop creates a new one from the last
 checkpoint and repeats the complete step.
 
-**What the SDK's exceptions become.**
+**How the SDK's exceptions are translated.**
 
 =============================================  ==============================================  =========
 the service reports                            becomes                                         exit code
@@ -20,9 +20,9 @@ the service reports                            becomes                          
 no answer within the run's waiting time        `ServiceDown`                                   3
 =============================================  ==============================================  =========
 
-**Silence.** The SDK retries a failed request for up to six minutes, and one with a billing problem for an hour, without
-reporting it. So while requests wait, a small request without retries probes the service every few seconds. Its failures
-are reported, and if it has failed for too long, all waiting requests fail.
+**Silence.** The SDK retries a failed request for up to six minutes, or an hour after a billing problem, without
+reporting it. So while requests wait, a small request without retries probes the service every few seconds. Failures of
+the probe are reported, and if it has failed for too long, all waiting requests fail.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ ShowLine = Callable[[str], None]
 logger = logging.getLogger(__name__)
 
 REFUSALS = (400, 404, 405, 413, 422)
-"""HTTP statuses that the same request would get again."""
+"""HTTP statuses that a retry of the same request would get again."""
 PROBE_EVERY = 5.0
-"""Seconds that a request may take before the service is probed, and between probes."""
+"""Seconds that a request may take before the service is probed, and seconds between probes."""
 SHOW_EVERY = 10.0
 """Seconds between lines on the same topic."""
 LATE = 120.0
-"""Seconds after which a late answer of a service that works is reported, and between such lines."""
+"""Seconds after which a working service's late answer is reported, and seconds between such lines."""
 
 
 @dataclass(frozen=True)
@@ -71,11 +71,11 @@ class Purpose:
     """The option that names the requested thing; if the service refuses it, the option is wrong."""
     value: str = ""
     refusable: bool = False
-    """Whether it belongs to one episode. Then wrong usage, such as a too long prompt, costs only the episode."""
+    """Whether the request belongs to one episode: wrong usage, such as a too long prompt, costs only the episode."""
 
 
 def translate(error: Exception, purpose: Purpose, *, remote: bool) -> RTLGymError | None:
-    """Our exception for the exception of a request; None if it does not come from the service.
+    """This package's exception for the exception of a request; None if it does not come from the engine.
 
     `remote` exceptions come from the SDK, whose futures also raise plain `ValueError` and `RuntimeError`.
     """
@@ -85,9 +85,9 @@ def translate(error: Exception, purpose: Purpose, *, remote: bool) -> RTLGymErro
         if type(error) is UsageError and purpose.option is not None and not remote:
             return UsageError(f"{purpose.option}: {error}")
         return error
-    if not remote and type(error).__name__ == "OutOfMemoryError":  # torch's, which is not imported here
+    if not remote and type(error).__name__ == "OutOfMemoryError":  # torch's; this module does not import torch
         what = f"{purpose.doing}: the device has too little memory"
-        if purpose.value.startswith("local:"):  # a policy, which has no options of a run
+        if purpose.value.startswith("local:"):  # a policy outside a run, so it has no options of a run
             return UsageError(f"max_context (--max-context): {what}; choose a smaller one ({first_line(error)})")
         return UsageError(
             f"local_batch, local_batch_tokens: {what}; choose smaller ones, or local_gradient_checkpointing=true "
@@ -155,10 +155,10 @@ class Requests:
 
     Args:
         show: Shows retries and failures to the user, at most one line per topic every `SHOW_EVERY` seconds.
-        probe: Sends one small request, without retries, and raises our exception for the service's state; None for no
-            checks, as of the local engine.
+        probe: Sends one small request without retries, and raises one of this package's exceptions if it fails; None
+            for no checks, as for the local engine.
         patience: Seconds to wait for a service that does not answer.
-        starting: Whether the run has not begun yet; then requests are retried until the patience ends.
+        starting: Whether the run has not begun yet; requests are then retried for `patience` seconds.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class Requests:
     ) -> None:
         self._show, self._probe, self.patience, self.starting = show, probe, patience, starting
         self.translating = partial(translating, remote=probe is not None)
-        """A context that translates the engine's exceptions to ours; takes the `Purpose`."""
+        """A context that translates the engine's exceptions to this package's; takes the `Purpose`."""
         self._shown: dict[str, float] = {}
         self._waiting: dict[asyncio.Future[Any], tuple[Purpose, float]] = {}
         self._watch: asyncio.Task[RTLGymError] | None = None
@@ -179,13 +179,13 @@ class Requests:
         """When a request was last answered, on the monotonic clock."""
 
     def run_begins(self, patience: float) -> None:
-        """From now on, wait this many seconds for a service that does not answer."""
+        """Mark the run as begun, and from now on wait this many seconds for a service that does not answer."""
         self.starting, self.patience = False, patience
 
     async def with_retries(self, purpose: Purpose, send: Callable[[], Awaitable[T]], *, again: bool = True) -> T:
         """Send a request that changes nothing; retry it after temporary failures.
 
-        `again` says whether to retry it also once the run has begun. Not if the caller does.
+        `again` says whether to retry it even once the run has begun; False if the caller retries then.
 
         Raises:
             UsageError: The key or the option is wrong.
@@ -286,7 +286,7 @@ def _is_temporary(error: BaseException) -> bool:
 
 
 class GuardedSampler:
-    """A `protocol.Sampler` that raises our exceptions, and retries requests after temporary failures.
+    """A `protocol.Sampler` that raises this package's exceptions, and retries requests after temporary failures.
 
     `context` is the model's context length in tokens, prompt and answer together; None if unknown.
     """
@@ -301,8 +301,8 @@ class GuardedSampler:
     async def compute_logprobs(self, prompt: tinker.ModelInput) -> list[float | None]:
         """See `protocol.Sampler.compute_logprobs`; tokens beyond the model's context length get None.
 
-        The others are exact, since a token's probability depends only on the tokens before it. One token less than the
-        context length is sent, because the service samples one token after the prompt.
+        The other values are exact, since a token's probability depends only on the tokens before it. One token less
+        than the context length is sent, because the service samples one token after the prompt.
         """
         tokens = prompt.to_ints()
         limit = len(tokens) if self.context is None else min(len(tokens), max(1, self.context - 1))
@@ -315,7 +315,7 @@ class GuardedSampler:
 
 
 class SentRequest(Generic[T]):
-    """A trainer's request. It is sent when it is made, so that requests are executed in the order of the calls."""
+    """A trainer's request. The constructor sends it, so that requests are executed in the order of the calls."""
 
     def __init__(
         self, requests: Requests, doing: str, send: Callable[[], Awaitable[Any]], read: Callable[[Any], T]
@@ -331,7 +331,7 @@ class SentRequest(Generic[T]):
         return self._wait().__await__()
 
     def cancel(self) -> None:
-        """Cancel the request if possible: its result is not needed any more."""
+        """Cancel the request if possible; its result is no longer needed."""
         if (future := getattr(self._sent, "future", None)) is not None:
             future().cancel()
 
@@ -353,7 +353,7 @@ def _guarded(doing: str, name: str) -> Any:
 
 
 class GuardedTrainer:
-    """A `protocol.Trainer` that raises our exceptions. Its requests are never retried, see above."""
+    """A `protocol.Trainer` that raises this package's exceptions. Its requests are never retried (see the module)."""
 
     def __init__(self, client: Trainer, requests: Requests, context: int | None = None) -> None:
         self.client, self.requests, self.context = client, requests, context

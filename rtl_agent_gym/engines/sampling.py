@@ -1,10 +1,10 @@
-"""Samples the sequences of all requests together, one token each per step.
+"""Samples the sequences of all requests together: each step adds one token to each sequence.
 
-The key-value cache of many sequences has one row each, and is kept between the turns of a conversation. A sequence
-begins at the start of its row, and each step has the same shape. Prompts are computed in chunks, which also all have
-the same shape, and another prompt reuses only those parts of a row that were computed in chunks. So log-probabilities
-are bit-identical, independent of other requests and of the cache, and a run is reproducible although its sandboxes
-answer in no fixed order.
+The key-value cache has one row per sequence, and is kept between the turns of a conversation. A sequence begins at the
+start of its row. If the sampling is steady, all steps have the same shape. Prompts are then computed in chunks, which
+also have the same shape, and another prompt reuses only those parts of a row that were computed in chunks. So
+log-probabilities are bit-identical, independent of other requests and of the cache, and a run is reproducible although
+its sandboxes answer in no fixed order.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ GROWTH = 256
 CHUNK = 64
 """Tokens of a prompt that are computed together if the sampling is steady. It divides `GROWTH`."""
 PIECE = 2048
-"""The same for sampling that is not steady: it bounds the mask, which has a row as long as the prompt for each."""
+"""The same if it is not steady. It limits the size of the mask, which has a row as long as the prompt per token."""
 
 
 @dataclass
@@ -46,7 +46,7 @@ class _Sequence:
 
     @property
     def finished(self) -> bool:
-        """Whether it needs no more tokens; also true after its request has failed or was cancelled."""
+        """Whether it needs no more tokens; also true once its request has failed or was cancelled."""
         return self.stop_reason is not None or self.request.future.done()
 
     def release(self) -> None:
@@ -83,16 +83,16 @@ class _Call:
             _prompt_logprobs_list=self.scores.logprobs if self.scores else None,
             _topk_prompt_logprobs_list=self.scores.top if self.scores else None,
         )
-        with contextlib.suppress(InvalidStateError):  # cancelled a moment ago
+        with contextlib.suppress(InvalidStateError):  # it was just cancelled
             self.future.set_result(response)
 
 
 class Scheduler:
     """Does all sampling of one engine. Its methods run in the engine's thread.
 
-    Each step gives free slots to waiting sequences, then adds one token to each running one. So new requests join the
-    running ones at the next token. Of each base model, at most `rows` sequences run; the others wait. `steady` says
-    whether the sampling of a model is steady (see `SlotTable`), and `seed` is for requests without one.
+    Each step gives free slots to waiting sequences, then adds one token to each running sequence. So new requests join
+    the running ones at the next token. At most `rows` sequences of each base model run; the others wait. `steady` says
+    whether the sampling of a model is steady (see `SlotTable`), and `seed` is for requests without a seed.
     """
 
     def __init__(self, rows: int, steady: Callable[[Base], bool], seed: int) -> None:
@@ -112,7 +112,7 @@ class Scheduler:
         scores: Scores | None,
         future: Future[tinker.SampleResponse],
     ) -> None:
-        """Enqueue a request; one for `scores` may be for no samples. Raises `UsageError` if it is invalid."""
+        """Enqueue a request; with `scores`, `samples` may be 0. Raises `UsageError` if it is invalid."""
         check_params(params)
         weights.base.check_prompt(prompt, weights.base.context - 1)
         if samples < (0 if scores else 1):
@@ -140,13 +140,13 @@ class Scheduler:
             for group in groups.values():
                 try:
                     self._advance(group)
-                except Exception as error:  # of a model's code: it is raised to the callers that wait
+                except Exception as error:  # from a model's code; the waiting callers get it
                     self._fail(group, error)
         self._drop_finished()
         return bool(self._running or self._waiting)
 
     def release(self) -> None:
-        """Free the memory of all keys and values, unless a sequence runs or waits; prompts are then computed again."""
+        """Free all keys and values, unless a sequence runs or waits; later prompts are then recomputed."""
         if not self._running and not self._waiting:
             self._tables.clear()
 
@@ -213,20 +213,20 @@ class Scheduler:
 
 @dataclass
 class Slot:
-    """One row of the cache, and the tokens that it holds."""
+    """One row of the cache, and the tokens in it."""
 
     row: int
     weights: int = -1
     """`Weights.key` of the model that computed the keys and values."""
     tokens: list[int] = field(default_factory=list)
     prefilled: int = 0
-    """How many of them, from the first, were computed as part of a prompt; the others in single steps."""
+    """How many of the tokens, from the first, were computed as part of a prompt; the others in single steps."""
     busy: bool = False
     used: int = 0
     """When it was last acquired; the least recently used slot is replaced."""
 
     def shared(self, weights: int, prompt: Sequence[int]) -> int:
-        """Length of the prefix shared with a prompt, without the prompt's last token, which must always be computed."""
+        """Length of the prefix shared with a prompt, excluding its last token, which must always be computed."""
         if self.weights != weights:
             return 0
         length = 0
@@ -240,8 +240,8 @@ class Slot:
 class SlotTable:
     """The slots of one base model and of all weights trained from it.
 
-    If `steady`, they always compute the same shapes, so that a sequence's log-probabilities depend on its tokens alone.
-    `weights` are any of these, for the shape; `rows` is the maximum number of sequences sampled at once.
+    If `steady`, they always compute the same shapes, so that a sequence's log-probabilities depend only on its tokens.
+    `weights` may be any of these weights, which have the same shape; `rows` is the maximum number of sequences at once.
     """
 
     def __init__(self, weights: Weights, rows: int, steady: bool) -> None:
@@ -257,7 +257,7 @@ class SlotTable:
         self._window = getattr(config, "sliding_window", None) if slides else None
 
     def acquire(self, weights: Weights, prompt: Sequence[int]) -> Slot | None:
-        """A free slot with the longest prefix of the prompt that any slot holds; None if all slots are busy."""
+        """A free slot, filled with the longest prefix of the prompt that any slot has; None if all slots are busy."""
         free = [slot for slot in self._slots if not slot.busy]
         if not free:
             return None
@@ -265,10 +265,10 @@ class SlotTable:
         best = max(self._slots, key=lambda slot: (shared[slot.row], -slot.row))
         length = shared[best.row]
         continues = not best.busy and length == len(best.tokens)
-        if self._steady:  # what single steps have computed may differ in the last bits
+        if self._steady:  # results of single steps may differ in the last bits
             length = min(length, best.prefilled)
             length -= length % CHUNK if length < len(prompt) - 1 else 0
-        # If the best slot is busy or holds more than the shared prefix, keep it and copy the prefix to another slot.
+        # If the best slot is busy or has more than the shared prefix, keep it and copy the prefix to another slot.
         others = [slot for slot in free if slot is not best]
         chosen = best if (length and continues) or not others else min(others, key=lambda slot: slot.used)
         if chosen is not best and length:
@@ -299,13 +299,13 @@ class SlotTable:
         ids = torch.zeros(rows, 1, dtype=torch.long)
         for slot, token in zip(slots, tokens, strict=True):
             ids[slot.row, 0] = token
-        # The other rows write behind their last token; their own next token will overwrite it.
+        # The other rows write after their last token; their own next token will overwrite it.
         places = [[len(slot.tokens)] for slot in self._slots[:rows]]
         positions = torch.tensor(places, device=self._device.name)
         length = self._cache.capacity if self._steady else max(place[0] for place in places) + 1
         busy = {slot.row for slot in slots}
         lengths = [place[0] + 1 if row in busy else 0 for row, place in enumerate(places)]
-        # Row by row, attention is slower per token, but does not read the unused ends of short rows and the idle rows.
+        # Row by row, attention is slower per token, but skips the idle rows and the unused ends of short rows.
         sparse = self._steady or 2 * sum(lengths) < rows * length
         by_row = sparse and self._device.name == "cpu" and not self._window
         with own_lengths(lengths) if by_row else contextlib.nullcontext():
@@ -327,7 +327,7 @@ class SlotTable:
         return output.logits[:, -1].float()  # type: ignore[no-any-return]
 
     def _masks(self, positions: Tensor, length: int) -> Tensor | dict[str, Tensor]:
-        """Added to the attention scores: 0 for visible tokens, the lowest number for hidden ones."""
+        """Masks to add to the attention scores: 0 for visible tokens, the lowest number for hidden ones."""
         own, others = positions.unsqueeze(-1), torch.arange(length, device=positions.device)
         full = self._mask(others > own)
         if self._window is None:
@@ -352,8 +352,8 @@ class RowCache(Cache):
         self._keys: dict[int, Tensor] = {}
         self._values: dict[int, Tensor] = {}
         self.target: tuple[slice, Tensor, int] = (slice(0, 0), torch.empty(0), 0)
-        """Of the next forward pass: the rows of its batch, the positions of its tokens (rows × tokens), and the number
-        of tokens of each row that it reads."""
+        """For the next forward pass: the rows of its batch, the positions of its tokens (rows × tokens), and the number
+        of tokens that it reads of each row."""
 
     def reserve(self, length: int) -> None:
         """Ensure a capacity of at least this many tokens in every row."""
@@ -409,8 +409,8 @@ def draw(
 ) -> tuple[list[int], list[float]]:
     """Draw one token for each row.
 
-    Each token is chosen by inverse transform sampling with the row's own uniform number. So it depends on no other row,
-    and rounding differences in the logits hardly ever change it.
+    Each token is chosen by inverse transform sampling with the row's own uniform number. So it is independent of other
+    rows, and rounding differences in the logits hardly ever change it.
 
     Args:
         logits: Rows × vocabulary.
@@ -419,13 +419,13 @@ def draw(
 
     Returns:
         The tokens, and the log-probability of each in the distribution that it was drawn from (after temperature,
-        `top_k` and `top_p`), as importance weights need it. At temperature 0, where nothing is drawn, it is the
+        `top_k` and `top_p`), as needed for importance weights. At temperature 0, where nothing is drawn, it is the
         model's log-probability at temperature 1.
 
     Raises:
-        NotFinite: A row of the logits has no distribution, because it holds NaN or infinity.
+        NotFinite: A row of the logits has no distribution, because it contains NaN or infinity.
     """
-    if logits.device.type == "mps":  # which has no float64
+    if logits.device.type == "mps":  # it has no float64
         logits = logits.cpu()
     scaled = logits.double()
     temperatures = torch.tensor([param.temperature for param in params], dtype=torch.float64, device=logits.device)
@@ -437,7 +437,7 @@ def draw(
             probabilities[row] = _truncate(probabilities[row], param.top_k, param.top_p)
     cumulative = probabilities.cumsum(-1)
     if not cumulative[:, -1].isfinite().all():
-        raise NotFinite("the model's output is NaN or infinite; its weights are damaged, or its type overflows")
+        raise NotFinite("the model's output is NaN or infinite; its weights are damaged, or its data type overflows")
     points = torch.tensor(uniforms, dtype=torch.float64, device=logits.device).unsqueeze(1) * cumulative[:, -1:]
     ids = torch.searchsorted(cumulative, points, right=True).clamp(max=logits.shape[1] - 1).squeeze(1)
     ids = torch.where(temperatures == 0, logits.argmax(-1), ids)
@@ -469,7 +469,7 @@ class Stops:
         self._ids = {stop for stop in listed if isinstance(stop, int)}
         self._texts = [stop for stop in listed if isinstance(stop, str) and stop]
         self._tokenizer = tokenizer() if self._texts else None
-        # A text of n bytes has at most n tokens; the first may begin with bytes before it, so one more is decoded.
+        # A text of n bytes has at most n tokens; the first may begin before the text, so one more token is decoded.
         self._tail = max((len(text.encode()) for text in self._texts), default=0) + 1
 
     def reached(self, tokens: list[int]) -> bool:

@@ -1,30 +1,30 @@
 """A vLLM or SGLang server as a sampler: prompt token ids go in, sampled ids and their log-probabilities come out.
 
-As read in vLLM 0.33.0 and SGLang 0.5.23, with which the tests compare it:
+According to the code of vLLM 0.33.0 and SGLang 0.5.23, with which the tests compare it:
 
 ====================  ==================================================  ============================================
 what                  vLLM                                                SGLang
 ====================  ==================================================  ============================================
 request               ``/v1/completions``: ``prompt`` of ids,             ``/generate``: ``input_ids``,
                       ``return_token_ids``, ``logprobs``                  ``return_logprob``
-log-probabilities of  the model (``raw_logprobs``, the default); or what  all tokens at the temperature, whatever top_p
-                      is sampled from, after temperature, top_k and       and top_k are; or the model, with the variable
-                      top_p (``--logprobs-mode processed_logprobs``)      ``SGLANG_RETURN_ORIGINAL_LOGPROB``
-seed                  of each request                                     without effect unless it is started with
+log-probabilities of  the model (``raw_logprobs``, the default); or the   all tokens at the temperature, ignoring top_p
+                      distribution after temperature, top_k and top_p     and top_k; or the model, with the variable
+                      (``--logprobs-mode processed_logprobs``)            ``SGLANG_RETURN_ORIGINAL_LOGPROB``
+seed                  of each request                                     no effect unless the server is started with
                                                                           ``--enable-deterministic-inference``
-also ends at          stops of the server's configuration                 the end tokens of model and tokenizer
+also ends at          stops in the server's configuration                 the end tokens of model and tokenizer
 ====================  ==================================================  ============================================
 
-**Log-probabilities** must be those of what is sampled from (see `protocol.Sampler`). `connect_server` measures which
-ones a server gives; parameters for which they would be others are refused.
+**Log-probabilities** must be those of the distribution that is sampled from (see `protocol.Sampler`). `connect_server`
+measures which ones a server gives; parameters for which they would differ are refused.
 
-**Stops** are the request's alone: an answer that another one ended is continued by a further request. Every sampling
-parameter is sent, since servers take those that are missing from the model's ``generation_config.json``.
+**Stops** are only those of the request: if an answer ended at another stop, a further request continues it. Every
+sampling parameter is sent, since servers take missing ones from the model's ``generation_config.json``.
 
-**Failures.** A status of `requests.REFUSALS` is `RequestRefused`; 401 and 403, of a key that has expired, are
-`ServiceDown`. Another one, a connection that breaks, and an answer that is not what was asked for are `ServiceError`,
-which `GuardedSampler` retries. Such an answer has another prompt, no ids, more than were asked for, or
-log-probabilities that are missing, NaN, positive or -9999 (vLLM's word for none).
+**Failures.** A status in `requests.REFUSALS` is `RequestRefused`; 401 and 403, as for an expired key, are
+`ServiceDown`. Other statuses, broken connections and invalid answers are `ServiceError`, which `GuardedSampler`
+retries. An answer is invalid if it has another prompt, no ids, more ids than requested, or log-probabilities that are
+missing, NaN, positive or -9999 (vLLM's value for none).
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ Json = dict[str, Any]
 CONNECT_TIMEOUT = 10.0
 """Seconds to wait for a connection."""
 LEAST = -9999.0
-"""vLLM writes this for a log-probability that it does not have, and for any lower one."""
+"""vLLM writes this for a log-probability that it does not have, and for any that is lower."""
 COMPARED = 5
-"""The likeliest tokens that are compared to find out which log-probabilities a server gives."""
+"""Number of likeliest tokens that are compared to find out which log-probabilities a server gives."""
 
 
 @dataclass(frozen=True)
@@ -61,37 +61,37 @@ class Piece:
     ids: list[int]
     logprobs: list[float]
     finish: str
-    """``stop`` or ``length``; others are failures."""
+    """``stop`` or ``length``; other values are failures."""
     matched: object = None
-    """The text that ended it, if one did. A server may also name a token."""
+    """The text that ended it, if any; a server may also give a token id here."""
     top: Mapping[int, float] = field(default_factory=dict)
-    """Log-probabilities of the likeliest first tokens, if they were asked for."""
+    """Log-probabilities of the likeliest first tokens, if requested."""
 
 
 class TokenServer:
-    """A server, as a `protocol.Sampler` of one of its models, for any event loop. `connect_server` makes it.
+    """A `protocol.Sampler` of one model on a server, for any event loop. Created by `connect_server`.
 
     Nothing is retried; see `requests.GuardedSampler`.
 
     Args:
-        url: Its address, with or without ``/v1``.
+        url: The server's address, with or without ``/v1``.
         model: The server's name for the model, or for an adapter.
-        api_key: The key that it asks for, if it does.
-        timeout: Seconds that it may take for an answer.
+        api_key: The key, if the server requires one.
+        timeout: Maximum seconds of a request.
     """
 
     kind: ClassVar[str]
     path: ClassVar[str]
     of_cut: ClassVar[bool]
-    """Whether its log-probabilities can be of the tokens alone that top_p and top_k leave."""
+    """Whether its log-probabilities can be those of the distribution after top_p and top_k."""
     hint: ClassVar[str]
-    """How it is made to give log-probabilities at the temperature."""
+    """How to make it give log-probabilities at the request's temperature, for messages."""
 
     def __init__(self, url: str, model: str, api_key: str | None = None, timeout: float = 600.0) -> None:
         given = httpx.URL(url)
         self.url, self.model = without_secrets(url).rstrip("/").removesuffix("/v1"), model  # messages name both
         self.context = 0
-        """Tokens of prompt and answer together."""
+        """Context length: tokens of prompt and answer together."""
         self.source = model
         """The tokenizer's folder on the server, or its name on the Hugging Face hub."""
         self.scaled = False
@@ -105,18 +105,18 @@ class TokenServer:
         }
 
     def asked(self, prompt: list[int], params: tinker.SamplingParams, top: int = 0, *, score: bool = False) -> Json:
-        """The body of a request for one sequence, whose `params` have a number of tokens.
+        """The body of a request for one sequence; ``params.max_tokens`` must be set.
 
-        It asks for log-probabilities of the `top` likeliest tokens, too, and with `score` for those of the prompt.
+        It also requests log-probabilities of the `top` likeliest tokens, and with `score` those of the prompt.
         """
         raise NotImplementedError
 
     def piece(self, answer: Any, prompt: list[int], top: int) -> Piece:
-        """What was sampled. Any LookupError, TypeError or ValueError says that the answer is malformed."""
+        """What was sampled. Raises LookupError, TypeError or ValueError if the answer is malformed."""
         raise NotImplementedError
 
     def scores(self, answer: Any, prompt: list[int]) -> list[Any]:
-        """The log-probabilities of the prompt but for its first token. Raises like `piece`."""
+        """The log-probabilities of the prompt's tokens except the first. Raises like `piece`."""
         raise NotImplementedError
 
     async def sample(
@@ -129,7 +129,7 @@ class TokenServer:
     ) -> tinker.SampleResponse:
         self.check(sampling_params)
         if topk_prompt_logprobs:
-            raise UsageError(f"a model on {self.kind} gives no most likely tokens of a prompt here; use kl_top_k=0")
+            raise UsageError(f"kl_top_k: most likely tokens are not supported with {self.kind} servers; use kl_top_k=0")
         ids = prompt.to_ints()
         scored = await self.compute_logprobs(prompt) if include_prompt_logprobs else None
         made = await asyncio.gather(*(self._sequence(ids, sampling_params, index) for index in range(num_samples)))
@@ -144,7 +144,7 @@ class TokenServer:
         return [None, *values]
 
     def get_tokenizer(self) -> Any:
-        """The tokenizer that the server names. Raises `UsageError` if it is not to be had here."""
+        """The tokenizer that the server names. Raises `UsageError` if it is not available here."""
         try:
             from transformers import AutoTokenizer
 
@@ -158,22 +158,22 @@ class TokenServer:
             ) from error
 
     def check(self, params: tinker.SamplingParams) -> None:
-        """Raise `UsageError` for parameters that mean something else at this server."""
+        """Raise `UsageError` for parameters that mean something else on this server."""
         if 0 < params.temperature < 0.01:
-            raise UsageError(f"temperature: {self.kind} samples at 0 or from 0.01 on, not at {params.temperature}")
+            raise UsageError(f"temperature: {self.kind} supports 0 and at least 0.01, not {params.temperature}")
         cut = params.temperature > 0 and (params.top_p < 1 or params.top_k > 0)
         if cut and not self.of_cut:
-            raise UsageError(f"top_p, top_k: {self.kind}'s log-probabilities do not regard them; use top_p=1, no top_k")
+            raise UsageError(f"top_p, top_k: {self.kind}'s log-probabilities ignore them; use top_p=1 and no top_k")
         if (cut or params.temperature not in (0, 1)) and not self.scaled:
             raise UsageError(
-                f"temperature, top_p: the server at {self.url} gives log-probabilities of the model, not of what is "
-                f"sampled from with these; {self.hint}, or use temperature=1 and top_p=1"
+                f"temperature, top_p: the server at {self.url} gives log-probabilities of the model, not of the "
+                f"distribution that these values sample from; {self.hint}, or use temperature=1 and top_p=1"
             )
 
     async def _sequence(self, prompt: list[int], params: tinker.SamplingParams, index: int) -> tinker.SampledSequence:
-        """Sample a sequence, and go on where something else than a stop of the request ended it."""
+        """Sample a sequence, and continue it if something other than a stop of the request ended it."""
         if (left := self.context - len(prompt)) < 1:
-            raise RequestRefused(f"{len(prompt)} tokens leave no room in the context of {self.context} tokens")
+            raise RequestRefused(f"the prompt ({len(prompt)} tokens) leaves no room in the context of {self.context}")
         limit = min(params.max_tokens or left, left)
         stops, ids, logprobs = _stops(params), list[int](), list[float]()
         reason: tinker.StopReason | None = None
@@ -198,12 +198,12 @@ class TokenServer:
         )
 
     async def _post(self, body: Json) -> Any:
-        # A connection for each request: what a loop leaves open another one cannot close.
+        # One connection per request: a loop cannot close connections that another loop left open.
         async with httpx.AsyncClient(**self.connection) as client:
             return _json(await client.post(self.url + self.path, json=body))
 
     def read(self, answer: Any, prompt: list[int], most: int, top: int = 0) -> Piece:
-        """What was sampled, of at most this many tokens. Raises `ServiceError` if it is not what was asked for."""
+        """What was sampled, with at most `most` tokens. Raises `ServiceError` if the answer is invalid."""
         with self._understanding():
             piece = self.piece(answer, prompt, top)
             if piece.finish not in ("stop", "length"):
@@ -241,7 +241,7 @@ class TokenServer:
     def measure(self, client: httpx.Client) -> None:
         """Find out which log-probabilities the server gives.
 
-        At temperature 2, those of two tokens are half as far apart as at temperature 1.
+        If they depend on the temperature, those of two tokens differ half as much at temperature 2 as at 1.
         """
         found = []
         for temperature in (1.0, 2.0):
@@ -304,7 +304,7 @@ class SglangServer(TokenServer):
         sampling = _sampling(params) | {
             "max_new_tokens": params.max_tokens,
             "sampling_seed": params.seed,
-            "ignore_eos": params.stop == [],  # it then ignores stop_token_ids, too
+            "ignore_eos": params.stop == [],  # SGLang then also ignores stop_token_ids
         }
         body = {"input_ids": prompt, "sampling_params": sampling, "return_logprob": True}
         body |= {"logprob_start_len": 0 if score else -1, "top_logprobs_num": top}
@@ -329,10 +329,10 @@ SERVERS: Mapping[str, type[TokenServer]] = {"vllm": VllmServer, "sglang": Sglang
 
 
 def connect_server(kind: str, url: str, model: str, api_key: str | None = None, timeout: float = 600.0) -> TokenServer:
-    """Connect to a server, and find out how it answers. `kind` is one of `SERVERS`, the rest as of `TokenServer`.
+    """Connect to a server, and find out how it answers. `kind` is a key of `SERVERS`; for the rest see `TokenServer`.
 
-    Raises `UsageError` if it has no such model, or refuses the key or token ids; `ServiceError` if it does not answer,
-    or not as such servers do.
+    Raises `UsageError` if the server does not have the model, or refuses the key or token ids; `ServiceError` if it
+    does not answer, or not in the format of its kind.
     """
     server = SERVERS[kind](url, model, api_key, timeout)
     try:
@@ -349,12 +349,12 @@ def connect_server(kind: str, url: str, model: str, api_key: str | None = None, 
 
 
 def _stops(params: tinker.SamplingParams) -> list[int | str] | None:
-    """The texts and ids that end an answer; None for the model's own end."""
+    """The texts and ids that end an answer; None for the model's own end tokens."""
     return [params.stop] if isinstance(params.stop, str) else None if params.stop is None else list(params.stop)
 
 
 def _sampling(params: tinker.SamplingParams) -> Json:
-    """The parameters for which both servers have one name."""
+    """The parameters that have the same name on both servers."""
     stops = _stops(params) or []
     return {
         "temperature": params.temperature,
@@ -382,7 +382,7 @@ def _logprob(value: Any) -> float:
 
 
 def _json(answer: httpx.Response) -> Any:
-    """The object that was answered. Raises as the module says for other statuses than 200."""
+    """The JSON object of an answer. Raises as documented above for statuses other than 200."""
     text = f"{answer.url}: status {answer.status_code}: {' '.join(answer.text.split())[:500]}"
     if answer.status_code in (401, 403):
         raise ServiceDown(f"api_key (--api-key): {text}")

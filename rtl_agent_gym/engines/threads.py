@@ -1,4 +1,4 @@
-"""Blocking work in threads: a call beside the event loop, and the one thread in which an engine runs torch."""
+"""Blocking work in threads: single calls outside the event loop, and the one thread in which an engine runs torch."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ async def in_thread(work: Callable[[], T]) -> T:
 class Worker:
     """Runs jobs one after another in its thread, with steps between them.
 
-    There is one thread, because several would compete for the same cores; and it is not the event loop's, so that
-    sandboxes and sockets never wait for a matrix product. It is a daemon: it ends with `close` or with the process. The
-    exception of a job goes to the job's future. `prepare` is called once in the thread, before anything else, and
-    `step`, which must not raise, between jobs, repeatedly while it returns True.
+    There is only one thread, because several would compete for the same cores. It is not the event loop's, so sandboxes
+    and sockets never wait for a matrix product. It is a daemon thread: it ends with `close` or with the process. A
+    job's exception goes to the job's future. `prepare` is called once in the thread, before anything else. `step`,
+    which must not raise, is called between jobs, repeatedly while it returns True.
     """
 
     def __init__(self, prepare: Callable[[], None], step: Callable[[], bool]) -> None:
@@ -98,10 +98,10 @@ class Worker:
 
 
 def end_process(code: int) -> int:
-    """Return an exit code, to exit with; or end the process with it at once if a worker is still computing.
+    """Return `code`, to exit with; or, if a worker is still computing, end the process with it at once.
 
-    At the end of a process CPython (before 3.14) ends its other threads by unwinding their stacks. Torch's functions do
-    not survive that: the process would abort with "terminate called without an active exception".
+    When a process ends, CPython before 3.14 ends the other threads by unwinding their stacks. Torch's functions do not
+    survive that: the process would abort with "terminate called without an active exception".
     """
     if any(worker.computing for worker in _workers):
         atexit._run_exitfuncs()

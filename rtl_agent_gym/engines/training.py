@@ -2,8 +2,8 @@
 
 The losses are those of Tinker's service, each summed over all tokens.
 
-A checkpoint is a folder with the weights, the name of their base model, and maybe the optimizer. Weights are saved in
-the format of transformers (all weights) or of peft (adapters), so they can be read without this package.
+A checkpoint is a folder with the weights, the name of the base model, and optionally the optimizer. Weights are saved
+in the format of transformers (all weights) or of peft (adapters), so they can be read without this package.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from .models import Base, ModelStore, Weights
 METADATA = "engine.json"
 OPTIMIZER = "optimizer.pt"
 MASTERS = "masters.safetensors"
-"""The float32 copies of weights that the model holds in half precision."""
+"""File of the float32 copies of the model's half-precision weights."""
 _INPUTS: dict[str, tuple[str, ...]] = {
     "cross_entropy": ("weights",),
     "importance_sampling": ("logprobs", "advantages"),
@@ -42,20 +42,20 @@ _INPUTS: dict[str, tuple[str, ...]] = {
 }
 _PPO_OPTIONS = {"clip_low_threshold": 0.8, "clip_high_threshold": 1.2}
 LEAST_SHARED = 32
-"""Tokens that the examples of a batch must begin with alike, for these to be computed once."""
+"""Minimum length, in tokens, of a common prefix of a batch for it to be computed only once."""
 SCORED = 4096
-"""Tokens whose logits are in memory at once: those of a long text would need more than the model."""
+"""Tokens whose logits are in memory at once: those of a long text would need more memory than the model."""
 _LEAST_FREE = 1 << 20
-"""Bytes on a disk below which it counts as full, where an error does not say why it could not write."""
+"""A disk with fewer free bytes counts as full, if an error does not say why writing failed."""
 
 
 class Training:
     """One model and its optimizer.
 
-    The optimizer updates float32 master copies of weights that the model holds in bfloat16, in which there is no number
-    between 0.02 and 0.0201, so that smaller updates would all be rounded away.
+    The optimizer updates float32 master copies of the model's bfloat16 weights. In bfloat16 there is no number between
+    0.02 and 0.0201, so smaller updates would all be rounded away.
 
-    The parameters of the `module` that require a gradient are trained: adapters, or if the LoRA rank is 0, all.
+    The parameters of `module` that require a gradient are trained: adapters, or all weights if the LoRA rank is 0.
     """
 
     def __init__(self, base: Base, rank: int, module: Any, config: LocalEngineConfig) -> None:
@@ -71,7 +71,7 @@ class Training:
 
     @classmethod
     def fresh(cls, base: Base, rank: int, seed: int, config: LocalEngineConfig) -> Training:
-        """Train new adapters, or a copy of all weights if the rank is 0. Raises `UsageError` if they cannot be."""
+        """Train new adapters, or if the rank is 0 a copy of all weights. Raises `UsageError` if that is impossible."""
         if rank < 0:
             raise UsageError(f"a LoRA rank must be at least 1, or 0 to train all weights; got {rank}")
         base.check_trainable(rank)
@@ -80,9 +80,9 @@ class Training:
 
     @classmethod
     def restored(cls, store: ModelStore, path: str, optimizer: bool, config: LocalEngineConfig) -> Training:
-        """Continue from a checkpoint, if requested with its optimizer.
+        """Continue from a checkpoint, with its optimizer if requested.
 
-        Raises `UsageError` if that was not saved, or if the weights cannot be trained.
+        Raises `UsageError` if the optimizer was not saved, or if the weights cannot be trained.
         """
         base, rank, module = load_checkpoint(store, path)
         base.check_trainable(rank)
@@ -100,7 +100,7 @@ class Training:
         if optimizer:
             if not state.is_file():
                 raise UsageError(f"the checkpoint at {path!r} has weights only; save_state also saves the optimizer")
-            # On the CPU first: the optimizer moves it to its parameters, which may be on another device than before.
+            # On the CPU first: the optimizer moves it to the parameters' device, which may be another than before.
             training._optimizer.load_state_dict(torch.load(state, map_location="cpu", weights_only=True))
         return training
 
@@ -138,7 +138,7 @@ class Training:
         """
         if not (gradients := self.gradients()):
             raise UsageError("there is no gradient: call forward_backward before optim_step")
-        # A finite norm also means that Adam's squares do not overflow, which would freeze a weight for good.
+        # A finite norm also means that Adam's squares do not overflow, which would freeze a weight permanently.
         norm = torch.nn.utils.get_total_norm(gradients.values())
         if not norm.isfinite():
             self._optimizer.zero_grad(set_to_none=True)
@@ -156,7 +156,7 @@ class Training:
         return tinker.OptimStepResponse(metrics={"unclipped_grad_l2:mean": float(norm)})
 
     def gradients(self) -> dict[str, Tensor]:
-        """The accumulated gradient by parameter name; empty before the first."""
+        """The accumulated gradient by parameter name; empty if there is none."""
         return {name: master.grad for name, master in self._masters.items() if master.grad is not None}
 
     def snapshot(self) -> Weights:
@@ -187,7 +187,7 @@ class Training:
         return str(folder)
 
     def _check_weights(self) -> None:
-        """Raise `NotFinite` unless every trained weight is finite: no other leaves the trainer."""
+        """Raise `NotFinite` unless every trained weight is finite, so that only finite weights leave the trainer."""
         if bad := _first_bad(self._named):
             raise NotFinite(f"the weights are not finite{bad}")
 
@@ -208,7 +208,7 @@ def _first_bad(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _flush(*paths: Path) -> None:
-    """Write files and folders to the disk: a record that names them must not outlive them in a power failure."""
+    """Flush files and folders to disk, so that after a power failure no record names files that were lost."""
     for path in paths:
         opened = os.open(path, os.O_RDONLY)
         try:
@@ -221,7 +221,7 @@ def _flush(*paths: Path) -> None:
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a scratch folder to write to; it replaces `folder` when the block ends without an error.
 
-    Raises `SandboxError` if the disk is full. Nothing is left of the scratch folder then.
+    Raises `SandboxError` if the disk is full. After an error the scratch folder is deleted.
     """
     scratch, old = folder.with_name(f".{folder.name}.{os.getpid()}"), folder.with_name(f".{folder.name}.old")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -234,7 +234,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         os.replace(scratch, folder)
         _flush(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
-    except Exception as error:  # tokenizers and torch raise no class of exceptions that means this
+    except Exception as error:  # tokenizers and torch have no exception class for a full disk
         if not is_disk_full(error, folder):
             raise
         raise SandboxError(f"checkpoint {folder} cannot be written: the disk is full; make room, and resume") from error
@@ -243,7 +243,7 @@ def _new_folder(folder: Path) -> Iterator[Path]:
 
 
 def is_disk_full(error: Exception, folder: Path) -> bool:
-    """Whether `folder` could not be written for lack of room."""
+    """Whether `folder` could not be written because the disk is full."""
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):
         return True
     place = next(parent for parent in folder.absolute().parents if parent.exists())
@@ -270,7 +270,7 @@ def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
 
 @dataclass(frozen=True)
 class CheckedDatum:
-    """A datum, checked: `targets` and each of `inputs` have one value per token, or K each with K targets per token."""
+    """A checked datum: `targets` and each of `inputs` have one value per token, or K values for K targets per token."""
 
     tokens: Sequence[int]
     targets: Tensor
@@ -278,7 +278,7 @@ class CheckedDatum:
 
     @property
     def trained(self) -> Tensor:
-        """Which targets have a weight, or were sampled; bool."""
+        """Which tokens are trained on, as bool: those for which any input is not 0."""
         trained = torch.stack([value != 0 for value in self.inputs.values()]).any(0)
         return trained.any(-1) if trained.ndim > 1 else trained
 
@@ -339,13 +339,13 @@ def batches(examples: Sequence[CheckedDatum], max_tokens: int) -> Iterator[list[
 def target_logprobs(
     module: Any, batch: Sequence[CheckedDatum], device: str, wanted: Sequence[Tensor] | None = None
 ) -> list[Tensor]:
-    """The log-probability of each target, differentiable, one float32 tensor of the targets' shape an example.
+    """The log-probability of each target, differentiable: per example, a float32 tensor of the targets' shape.
 
-    Padding is on the right, which causal attention ignores. The beginning that all examples share, up to the first
-    wanted target, is computed once.
+    Padding is on the right, which causal attention ignores. The prefix that all examples share, up to the first wanted
+    target, is computed once.
 
-    `wanted` says which targets to compute, one bool tensor an example; others get 0. None: all. The output layer is
-    most of the work of a small model with a large vocabulary.
+    `wanted` says which targets to compute, with one bool tensor per example; the others get 0. None: all. The output
+    layer is most of the work of a small model with a large vocabulary.
     """
     ids, chosen = _padded(batch, wanted)
     several = max(example.targets[0].numel() for example in batch)
@@ -353,7 +353,7 @@ def target_logprobs(
     for row, example in enumerate(batch):
         columns = example.targets.reshape(len(example.tokens), -1)
         targets[row, : len(columns), : columns.shape[1]] = columns
-    # Each row keeps a token of its own, whose output is computed.
+    # At least one token of each row is not shared, so that its output is computed.
     shared = _shared(ids, chosen, min(len(example.tokens) for example in batch) - 1)
     chosen = chosen.to(device)
     found = _logprobs(module, ids.to(device), chosen, shared, targets.to(device)[chosen])
@@ -365,7 +365,7 @@ def target_logprobs(
 
 
 def _padded(batch: Sequence[CheckedDatum], wanted: Sequence[Tensor] | None) -> tuple[Tensor, Tensor]:
-    """The ids of a batch with padding, and which of its places are wanted; both have shape (rows, width)."""
+    """The padded ids of a batch, and which of its positions are wanted; both have shape (rows, width)."""
     ids = torch.zeros(len(batch), max(len(example.tokens) for example in batch), dtype=torch.long)
     chosen = torch.zeros_like(ids, dtype=torch.bool)
     for row, example in enumerate(batch):
@@ -383,9 +383,9 @@ def _shared(ids: Tensor, chosen: Tensor, limit: int) -> int:
 
 
 def _logprobs(module: Any, ids: Tensor, chosen: Tensor, shared: int, targets: Tensor) -> Tensor:
-    """The log-probabilities of targets, places × targets of each; the rest is as in `_logits`.
+    """The log-probabilities of the targets, positions × targets per position; for the rest see `_logits`.
 
-    The logits of more than `SCORED` places are computed in pieces, and again in the backward pass.
+    The logits of more than `SCORED` positions are computed in pieces, and recomputed in the backward pass.
     """
 
     def compute(places: Tensor, wanted: Tensor, computed: list[Any] | None = None) -> Tensor:
@@ -404,14 +404,14 @@ def _logprobs(module: Any, ids: Tensor, chosen: Tensor, shared: int, targets: Te
 
 
 def _logits(module: Any, ids: Tensor, chosen: Tensor, shared: int = 0, computed: list[Any] | None = None) -> Tensor:
-    """The logits at the chosen places, float32 of shape (places, vocabulary).
+    """The logits at the chosen positions, float32 of shape (positions, vocabulary).
 
     Args:
         module: The model.
         ids: Rows × width.
-        chosen: Which of them, bool.
-        shared: How many tokens, none of them chosen, are the same in all rows.
-        computed: For `body_once`, if there are further calls for other places.
+        chosen: Which positions, bool; rows × width.
+        shared: How many leading tokens, none of them chosen, are the same in all rows.
+        computed: For `body_once`, if there are further calls for other positions.
     """
     places = chosen[:1, :shared]
 
@@ -421,7 +421,7 @@ def _logits(module: Any, ids: Tensor, chosen: Tensor, shared: int = 0, computed:
     cache: dict[str, Any] = {}
     hook = module.get_output_embeddings().register_forward_pre_hook(select)
     try:
-        # With checkpoints of activations, layers neither fill a cache nor read one.
+        # With gradient checkpointing, layers neither fill a cache nor read one.
         if shared and not getattr(module, "is_gradient_checkpointing", False):
             if not computed:
                 cache = {models.cache_argument(module): DynamicCache()}
@@ -441,7 +441,7 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: CheckedDatum, options: Mapp
     """The loss of one example, summed over its tokens; see `Trainer.forward_backward` for the formulas.
 
     An importance weight that overflows (above about e^88) is not clamped: it means that `logprobs` are not those of the
-    policy that sampled, and clamping would hide that. The loss is infinite then, and the step is refused.
+    policy that sampled, and clamping would hide that. The loss is then infinite, and the step is refused.
     """
     inputs = {key: value.to(logprobs.device) for key, value in example.inputs.items()}
     if loss_fn == "cross_entropy":
@@ -452,7 +452,7 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: CheckedDatum, options: Mapp
     log_ratio = torch.where(advantages != 0, logprobs - inputs["logprobs"], 0.0)
     if loss_fn == "importance_sampling":
         return -(torch.exp(log_ratio) * advantages).sum()
-    # Behind the clip the loss has no slope; but autograd would make that of an infinite ratio 0 · ∞.
+    # Where the ratio is clipped, the gradient is 0; but for an infinite ratio, autograd would compute 0 · ∞.
     ratio = torch.exp(torch.where(advantages > 0, log_ratio.clamp(max=80.0), log_ratio))
     clipped = ratio.clamp(options["clip_low_threshold"], options["clip_high_threshold"])
     return -torch.minimum(ratio * advantages, clipped * advantages).sum()
@@ -460,7 +460,7 @@ def loss_of(loss_fn: str, logprobs: Tensor, example: CheckedDatum, options: Mapp
 
 @dataclass(frozen=True)
 class Scores:
-    """What a model thinks of a prompt, one entry per token: given those before it, so None for the first."""
+    """A model's scores of a prompt: per token, given the tokens before it, so None for the first."""
 
     logprobs: list[float | None]
     top: list[list[tuple[int, float]] | None] | None = None

@@ -28,10 +28,10 @@ from .text_space import UnicodeText
 
 
 class CVDPAgenticEnv(gym.Env[str, str]):
-    """A multi-turn RTL task in a persistent Docker shell, scored by hidden tests at its end.
+    """A multi-turn RTL task in a persistent shell in a sandbox, scored by hidden tests at its end.
 
     The action is the model's completion, any text. The observation is the prompt at reset (system and user text) and
-    afterwards the output of the shell as the model reads it. Each observation holds only new text: the caller keeps the
+    afterwards the output of the shell as the model reads it. Each observation has only new text: the caller keeps the
     history. Rewards are 0 until the episode's end, except for those of submissions.
 
     An environment may be used by one thread at a time, in the process that used it first; other calls raise
@@ -47,9 +47,9 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         on_output: Called with the raw output of commands while they run.
         render_mode: ``"ansi"`` makes `render` return the episode so far as text.
         **rules: Any option of `EpisodeConfig` by its name, such as ``max_turns=20``, ``transcript_dir="runs"`` or
-            ``judge="chat:MODEL"``; it replaces that of `config`. The ``max_episode_steps`` of ``gym.make`` and
-            ``gym.make_vec`` is refused, as it would end episodes ungraded. A `TimeLimit` that you put around the
-            environment does so, unseen from inside: use ``max_turns``.
+            ``judge="chat:MODEL"``; it replaces that of `config`. ``max_episode_steps`` of ``gym.make`` and
+            ``gym.make_vec`` is refused, since it would end episodes without grading them. A `TimeLimit` around the
+            environment also does so, and cannot be detected from inside: use ``max_turns``.
 
     Raises:
         UsageError: An option is wrong, or none of the problems can be scored here.
@@ -63,7 +63,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium declares it
 
     workspace: Literal["shell", "answer"] = "shell"
-    """The environment's own `EpisodeConfig.workspace`; that of `config` is not used."""
+    """This environment's `EpisodeConfig.workspace`; that of `config` is not used."""
 
     def __init__(
         self,
@@ -108,8 +108,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
 
         Args:
             seed: Chooses the problem and seeds the episode. Later resets without a seed draw both from it, so equal
-                seeds give equal problems and equal seeds of episodes from then on.
-            options: ``{"problem_id": ID}`` chooses it by its id.
+                seeds give the same sequence of problems and of episode seeds.
+            options: ``{"problem_id": ID}`` chooses the problem by its id.
 
         Raises:
             UsageError: Unknown problem or option, a problem that cannot be scored here, or a call from another process,
@@ -117,7 +117,7 @@ class CVDPAgenticEnv(gym.Env[str, str]):
             SandboxError: The machine could not start a sandbox.
         """
         with self._caller.calling("reset"):
-            self._end_episode()  # first, so that `step` asks for another reset wherever this one fails
+            self._end_episode()  # first, so that `step` requires another reset if this one fails
             super().reset(seed=seed)
             problem = self._choose({} if options is None else options)
             if self._lease is None:
@@ -155,8 +155,8 @@ class CVDPAgenticEnv(gym.Env[str, str]):
         return find_problem(self._problems, wanted)
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Play one turn: run what the completion asks for. On the last turn the files are scored: `info` has the
-        ``score``, as ``numbers`` those of `result_numbers`, and with the rule ``turn_rewards`` these of all turns.
+        """Play one turn: run what the completion requests. On the last turn the files are scored: `info` then has
+        ``score``, ``numbers`` (`result_numbers`) and, with the rule ``turn_rewards``, ``turn_rewards`` of all turns.
 
         Raises:
             ResetNeeded: The episode has not begun or is over.
@@ -231,8 +231,8 @@ class NoTimeLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
     """Raises `UsageError` if one of the wrapped environments is a `TimeLimit`; otherwise changes nothing.
 
     `TimeLimit` ends an episode without notifying the environment: the files are not graded, and the container stays.
-    ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost. It does not see a
-    `TimeLimit` that is put around it afterwards.
+    ``gym.make(..., max_episode_steps=5)`` adds one, so this wrapper is registered as the outermost. It cannot detect
+    a `TimeLimit` that is added around it afterwards.
     """
 
     def __init__(self, env: gym.Env[str, str]) -> None:
@@ -243,7 +243,7 @@ class NoTimeLimit(gym.Wrapper[str, str, str, str], RecordConstructorArgs):
             if isinstance(inner, TimeLimit):
                 env.close()
                 raise UsageError(
-                    "max_episode_steps would cut episodes off ungraded: use max_turns instead, "
+                    "max_episode_steps would end episodes without a score: use max_turns instead, "
                     "which ends an episode with its score"
                 )
             inner = inner.env
@@ -254,8 +254,8 @@ def read_problems(
 ) -> tuple[list[Problem], dict[str, str]]:
     """The problems that can be scored with these options, and the reason why each of the others cannot, by id.
 
-    Without `texts`, those whose answer is text cannot. Raises `UsageError` if none can, or if the argument holds
-    something else than problems, or two with the same id.
+    Without `texts`, those whose answer is text cannot. Raises `UsageError` if none can, or if the argument contains
+    anything but problems, or two with the same id.
     """
     if isinstance(problems, Problem):
         raise UsageError("`problems` is a list of problems: put the one problem into a list")
@@ -292,7 +292,7 @@ class SingleCaller:
 
     @contextmanager
     def calling(self, method: str) -> Iterator[None]:
-        """Hold the environment during a call of `method`. Raises `UsageError` if another process or thread has it."""
+        """Reserve the environment for a call of `method`. Raises `UsageError` if another process or thread uses it."""
         if self.in_fork:
             raise UsageError(
                 f"{method}() in process {os.getpid()}: this environment is in use in process {self._process}, of which "

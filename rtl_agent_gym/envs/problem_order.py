@@ -1,4 +1,4 @@
-"""Which problems a batch works on: `Batches`, and a sampler for each kind of order."""
+"""Which problems are in a batch: `Batches`, and a sampler for each kind of order."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Order = Literal["shuffled", "curriculum", "given", "difficulty", "pass_rate", "e
 - ``shuffled``: each once per epoch, in a new order each time.
 - ``curriculum``: each once per epoch, from easy to hard, shuffled within a difficulty.
 - ``given``: each once per epoch, in the order of the source.
-- ``difficulty``: at random, at first from the easiest third, later from more, after `ALL_BY` of the batches from all.
+- ``difficulty``: at random, first from the easiest third, then from more; after `ALL_BY` of the batches from all.
 - ``pass_rate``: at random in proportion to p · (1 − p) of the running pass rate p, so that problems that are always or
   never solved are rare; an untried problem counts as p = 0.5. For trainers that call `CVDPDataset.learn`.
-- ``edge``: those whose pass rate is likely to be near 0.5. The rate is drawn from what is known of it, which is
-  little for problems that were tried rarely or long ago, so that they are tried too. For the same trainers.
+- ``edge``: those whose pass rate is likely to be near 0.5. The rate is drawn from its estimated distribution,
+  which is wide for problems that were tried rarely or long ago, so that these are tried, too. For the same trainers.
 """
 
 ALL_BY = 0.6
@@ -32,9 +32,9 @@ FLOOR = 0.05
 MOMENTUM = 0.8
 """Weight of the old running pass rate when it is updated with a new group's."""
 PRIOR = 2.0
-"""Episodes that the run's overall pass rate counts for in a problem's own, in the order ``edge``."""
+"""Weight, in episodes, of the run's pass rate in the estimate of a problem's pass rate, in the order ``edge``."""
 HALF_LIFE = 4.0
-"""After so many groups for each problem, results count half in the order ``edge``."""
+"""Number of groups for each problem after which a result counts half, in the order ``edge``."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Schedule:
     seed: int = 0
     """At least 0."""
     batches: int | None = None
-    """The number of batches, all of them full; None for as many as the epochs make."""
+    """The number of batches, all of full size; None for as many as `epochs` gives."""
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "group_size", "epochs"):
@@ -66,16 +66,16 @@ class Schedule:
 class Batches:
     """The problems of each batch. The same arguments and the same calls of `learn` always give the same batches.
 
-    A batch may hold the end of one epoch and the start of the next; only the last batch can be smaller than
+    A batch may contain the end of one epoch and the start of the next; only the last batch can be smaller than
     `Schedule.batch_size`.
     """
 
     def __init__(self, problems: Sequence[Problem], schedule: Schedule) -> None:
         if not problems:
-            raise UsageError("a dataset needs a problem; the source is empty or its filters leave nothing")
+            raise UsageError("a dataset needs at least one problem; the source is empty or the filters exclude all")
         self.problems, self.schedule = list(problems), schedule
         self.problem_sampler: ProblemSampler
-        """Which problems come; save its `state` with a checkpoint, and restore it."""
+        """Chooses the problems; save its `state` with a checkpoint, and restore it."""
         match schedule.order:
             case "difficulty":
                 self.problem_sampler = WideningSampler(self.problems, schedule.seed, len(self))
@@ -94,7 +94,7 @@ class Batches:
     def choose(self, index: int) -> list[Problem]:
         """The problems of a batch; some are repeated if there are fewer than `Schedule.batch_size`."""
         if not 0 <= index < len(self):
-            raise IndexError(f"there are {len(self)} batches, no number {index}")
+            raise IndexError(f"batch {index} does not exist; there are {len(self)}, counted from 0")
         size = self.schedule.batch_size
         chosen = self.problem_sampler.choose(index, size)
         if self.schedule.batches is None:
@@ -109,7 +109,7 @@ class Batches:
 class ProblemSampler:
     """Chooses problems. The same construction and the same calls of `learn` always give the same choices.
 
-    This one learns nothing.
+    This base class learns nothing.
     """
 
     def __init__(self, problems: Sequence[Problem], seed: int, *learned: str) -> None:
@@ -117,7 +117,7 @@ class ProblemSampler:
         self._learned: dict[str, dict[str, float]] = {name: {} for name in learned}
 
     def _generator(self, number: int) -> np.random.Generator:
-        """The random numbers of a batch, or of an epoch."""
+        """The generator of random numbers for a batch or an epoch."""
         return np.random.default_rng([self._seed, number])
 
     def choose(self, index: int, size: int) -> list[Problem]:
@@ -125,7 +125,7 @@ class ProblemSampler:
         raise NotImplementedError
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
-        """Take note of a group's results; see `Batches.learn`."""
+        """Record a group's results; see `Batches.learn`."""
 
     def state(self) -> dict[str, Any]:
         """What was learned of each problem, for a checkpoint."""
@@ -196,8 +196,8 @@ class PassRateSampler(ProblemSampler):
 class EdgeSampler(ProblemSampler):
     """Chooses the problems whose pass rate, drawn from a Beta distribution, is nearest to 0.5.
 
-    The distribution of a problem holds its own results, which count less the older they are, and `PRIOR` episodes at
-    the pass rate of the whole run.
+    The distribution of a problem is estimated from its own results, which count less the older they are, and from
+    `PRIOR` episodes at the pass rate of the whole run.
     """
 
     def __init__(self, problems: Sequence[Problem], seed: int) -> None:
@@ -207,7 +207,7 @@ class EdgeSampler(ProblemSampler):
 
     def choose(self, index: int, size: int) -> list[Problem]:
         generator = self._generator(index)
-        # The pass rate of the run, as if one episode of two had passed before it: never 0 or 1.
+        # The pass rate of the run, with one pass and one failure added, so that it is never 0 or 1.
         rate = (sum(self._passed.values()) + 1) / (sum(self._played.values()) + 2)
         passed = np.array([self._passed.get(problem.id, 0.0) for problem in self._problems])
         failed = np.array([self._played.get(problem.id, 0.0) for problem in self._problems]) - passed

@@ -61,9 +61,9 @@ def _create(space: UnicodeText, n: int = 1, ctx: Any = None) -> Any:
 
 @write_to_shared_memory.register(UnicodeText)
 def _write(space: UnicodeText, index: int, value: str, shared_memory: Any) -> None:
-    if len(value) > SHARED_CHARS:  # by an agent: an error would end the episodes of all environments
+    if len(value) > SHARED_CHARS:  # agents can cause this, and an error would end the episodes of all environments
         data = value.encode("utf-8", "surrogatepass")
-        value, _ = cut(data, len(data), len(value), SHARED_CHARS - 200)  # there is room for the line that says so
+        value, _ = cut(data, len(data), len(value), SHARED_CHARS - 200)  # leaves room for the line that reports the cut
     view = np.frombuffer(shared_memory.get_obj(), dtype=np.int32)
     start = index * (SHARED_CHARS + 1)
     codes = np.frombuffer(value.encode("utf-32-le", "surrogatepass"), dtype=np.int32)
@@ -88,7 +88,7 @@ class SharedTexts(Sequence[str]):
         if isinstance(index, slice):
             return tuple(self[i] for i in range(*index.indices(self._n)))
         if not -self._n <= index < self._n:
-            raise IndexError(f"there are {self._n} texts, no number {index}")
+            raise IndexError(f"text {index} does not exist; there are {self._n}")
         view = np.frombuffer(self._memory.get_obj(), dtype=np.int32)
         start = (index % self._n) * (SHARED_CHARS + 1)
         codes = view[start + 1 : start + 1 + view[start]]

@@ -1,4 +1,4 @@
-"""The configuration of an environment of tokens, and the renderer and tokenizer that it names.
+"""The configuration of an environment for tinker-cookbook, and the renderer and tokenizer that it names.
 
 tinker-cookbook's own trainers load a model's tokenizer by its name from the Hugging Face hub. `register_tokenizers`
 makes the cookbook load those of Qwen3 to Qwen3.8 and GPT-OSS from the hub's cache on this machine, otherwise from the
@@ -30,7 +30,7 @@ class TinkerEnvConfig:
 
     Args:
         single_turn: Sets the workspace of `episode`: ``"answer"`` (True) or ``"shell"`` (False).
-        **rules: Options of `EpisodeConfig` by name, such as ``max_tokens=4096``; they replace those in `episode`.
+        **rules: Options of `EpisodeConfig` by name, such as ``max_tokens=4096``; they replace those of `episode`.
 
     Raises:
         UsageError: An option is wrong; the message names it.
@@ -118,7 +118,7 @@ def load_tokenizer(model_name: str) -> Any:
         first = str(error).strip().splitlines()[0]
         raise UsageError(
             f"the tokenizer of {model_name!r} cannot be loaded: {first} "
-            "(reach the hub once, give a folder, or register it with tinker_cookbook.tokenizer_utils)"
+            "(connect to the hub once, name a folder, or register it with tinker_cookbook.tokenizer_utils)"
         ) from error
 
 
@@ -130,7 +130,7 @@ QWEN_MODELS = (
     *("Qwen/Qwen3.6-27B", "Qwen/Qwen3.6-35B-A3B", "Qwen/Qwen3.8-27B"),
 )
 GPT_OSS_MODELS = ("openai/gpt-oss-20b", "openai/gpt-oss-120b")
-"""Models whose vocabularies `register_tokenizers` has."""
+"""Models whose tokenizers `register_tokenizers` registers."""
 
 
 class HarmonyTokenizer:

@@ -35,7 +35,7 @@ class CVDPDataset(Batches, RLDataset):
         self.config = config
 
     def get_batch(self, index: int) -> list[CVDPEnvGroupBuilder]:
-        """New builders of a batch. Raises `IndexError` beyond the last batch."""
+        """New group builders for a batch. Raises `IndexError` beyond the last batch."""
         size, seed = self.schedule.group_size, self.schedule.seed
         return [CVDPEnvGroupBuilder(problem, self.config, size, seed) for problem in self.choose(index)]
 
@@ -120,7 +120,7 @@ class CVDPDatasetBuilder(RLDatasetBuilder):
         return kept
 
     def env_config(self) -> TinkerEnvConfig:
-        """The options as the environments take them."""
+        """The options in the form that the environments take."""
         shared = EpisodeConfig.model_fields.keys() & chz.chz_fields(type(self)).keys()
         rules = {name: getattr(self, name) for name in shared}
         return TinkerEnvConfig(

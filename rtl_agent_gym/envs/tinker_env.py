@@ -94,7 +94,7 @@ class CVDPEnv(Env):
         return await self._run(self._open())
 
     async def step(self, action: Action, *, extra: ActionExtra | None = None) -> StepResult:
-        """Run what the sampled tokens ask for. On the last step the files are scored.
+        """Run what the sampled tokens request. On the last step the files are scored.
 
         Raises `SandboxError` if the machine failed; there is no reward.
         """
@@ -117,7 +117,7 @@ class CVDPEnv(Env):
     async def _run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run `work` so that `close` can cancel it. If it fails or is cancelled, the container is ended.
 
-        It is cancelled at most once: a second cancellation would interrupt its clean-up.
+        `work` is cancelled at most once: a second cancellation would interrupt its clean-up.
         """
         if self._closing is not None:
             work.close()
@@ -129,7 +129,7 @@ class CVDPEnv(Env):
             cancelled_by_close = isinstance(error, asyncio.CancelledError) and running.cancelled()
             await to_the_end(self.close())
             if cancelled_by_close:
-                raise SandboxLost("this environment was closed while it worked") from None
+                raise SandboxLost("this environment was closed during the call") from None
             raise
 
     async def _open(self) -> tuple[tinker.ModelInput, StopCondition] | InitialObservationOverflow:
@@ -151,16 +151,16 @@ class CVDPEnv(Env):
     async def _step(self, ids: list[int], cut_off: bool) -> StepResult:
         episode = self.episode
         if not self._opened:
-            raise UsageError("step before initial_observation")
+            raise UsageError("call initial_observation() before step()")
         turn = await episode.step(Completion(self._renderer.decode(ids), token_ids=ids, cut_off=cut_off))
         if episode.over:
-            await episode.close()  # now, rather than when the whole group is done
+            await episode.close()  # now, not only when the whole group is done
         return StepResult(
             reward=turn.reward,
             episode_done=episode.over,
             next_observation=episode.tokens.model_input(),
             next_stop_condition=episode.renderer.stop,
-            metrics={} if turn.score is None else episode.trained_numbers(turn.score),  # so that each counts once
+            metrics={} if turn.score is None else episode.trained_numbers(turn.score),  # once per episode
             logs=self._logs(turn),
         )
 
@@ -184,12 +184,12 @@ class CVDPEnv(Env):
 class CVDPEnvGroupBuilder(EnvGroupBuilder):
     """Makes a group of environments of one problem.
 
-    A pickled builder holds only its configuration. Providers and scorers are made where `make_envs` runs, once for all
+    A pickled builder has only its configuration. Providers and scorers are made where `make_envs` runs, once for all
     groups of an event loop, and end with the last group's `cleanup`. An environment starts its container when its
     rollout begins, within the loop's start-up limit.
 
     Raises:
-        UsageError: `group_size` is not positive, no open harness can score the problem, or the rules have
+        UsageError: `group_size` is not positive, the problem cannot be scored here, or the rules set
             ``turn_rewards``.
     """
 

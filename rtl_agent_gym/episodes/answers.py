@@ -1,10 +1,10 @@
-"""Find the files in an answer.
+"""Finds the files in an answer.
 
-Code is in fenced blocks, with or without a language, or, if the model forgot the fence, between ``module`` and
-``endmodule`` in the text. The target file of a block is the one named in the fence's info string, else in the first
-comment of the code, else alone on the line above; without a name, the modules in the block tell. If several blocks are
-for the same file, the last one counts: models draft first and decide later. Diffs do not count. A block of shell
-commands is for a file only if its info string names it; of others, such as ``cat > x.sv << EOF``, the modules count.
+Code is in fenced blocks, with or without a language; without a fence, it is the text from ``module`` to ``endmodule``.
+The target file of a block is the one named in the fence's info string, otherwise in the first comment of the code,
+otherwise alone on the line above. Without a name, the modules in the block determine it. If several blocks are for the
+same file, the last one counts, since models draft first and decide later. Diffs are ignored. A block of shell commands
+is for a file only if its info string names it; from others, such as ``cat > x.sv << EOF``, only modules are taken.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _markdown = MarkdownIt("commonmark", {"html": False}).disable(["inline", "refere
 # linear time: patterns for names are tried on short lines only, and units are paired in one pass.
 _LONGEST_NAME_LINE = 300
 _MOST_NESTED = 2
-"""Levels of Markdown inside blocks of Markdown that are read."""
+"""Maximum nesting of Markdown in blocks of Markdown that is searched."""
 _PATH = r"(?:\.{0,2}/)?[\w./+-]*\w\.(?:svh|sv|vh|v|md|txt|py)"
 _DIFF = re.compile(r"\s*(?:diff --git |--- .*\n\+\+\+ )")
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?(?:\*/|\Z)", re.DOTALL)
@@ -62,11 +62,11 @@ class Block:
     language: str = ""
     """The fence's first word, in lower case."""
     name: str = ""
-    """The file name given with it; empty if there was none."""
+    """The file name given with the block; empty if there was none."""
 
     @property
     def units(self) -> dict[str, str]:
-        """The modules, interfaces, packages and programs it defines, by name."""
+        """The source of each module, interface, package and program in it, by name."""
         return {unit.name: unit.text for unit in _units(self.code)}
 
 
@@ -81,18 +81,18 @@ class Answer:
 
 
 def read_text(text: str) -> str:
-    """An answer that is text: the string in the official form ``{"response": "…"}`` in it, or else the whole text."""
+    """An answer that is text: the string in the official form ``{"response": "…"}``, otherwise the whole text."""
     try:
         value = json.loads(text[text.find("{") : text.rfind("}") + 1], strict=False)
     except (ValueError, RecursionError):
         return text.strip()
     if isinstance(value, dict) and isinstance(value.get("response"), str):
-        return str(value["response"]).encode(errors="replace").decode()  # half a surrogate pair is no text
+        return str(value["response"]).encode(errors="replace").decode()  # a lone surrogate is not valid text
     return text.strip()
 
 
 def read_answer(text: str, problem: Problem) -> Answer:
-    """The files that an answer, without its thinking, gives for a problem: targets, and others that may be changed."""
+    """The files in an answer, without its thinking: a problem's targets, and other files that may be changed."""
     blocks = [block for block in read_blocks(text, problem) if block.code.strip()]
     owners = {name: target for target in problem.targets for name in _modules_of(target, problem)}
     files: dict[str, str] = {}
@@ -112,8 +112,8 @@ def read_answer(text: str, problem: Problem) -> Answer:
 def read_blocks(text: str, problem: Problem, levels: int = _MOST_NESTED) -> list[Block]:
     """The blocks of code in a text, in order: fenced ones without diffs, and design units in shell commands and prose.
 
-    Blocks of Markdown are read for the blocks in them, down to some levels, unless their info string names the Markdown
-    file that they are.
+    A block of Markdown is searched for further blocks, down to `levels` levels, unless its info string names the
+    Markdown file that it is for.
     """
     in_info, alone = _patterns(problem.targets)
     lines = re.sub(r"\r\n?", "\n", text).split("\n")
@@ -175,7 +175,7 @@ def _directives_above(code: str) -> str:
 
 @lru_cache
 def _patterns(targets: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """A path in an info string, and a line that is one; targets may have any extension."""
+    """Patterns for a path in an info string, and for a line that is a path; targets may have any extension."""
     names = sorted(map(posixpath.basename, targets), key=len, reverse=True)
     path = "|".join([*(rf"(?:[\w./+-]*/)?{re.escape(name)}" for name in names), _PATH])
     alone = (
@@ -197,13 +197,13 @@ def _name(code: str, lines: Sequence[str], start: int, alone: re.Pattern[str]) -
 
 
 def _named(line: str, alone: re.Pattern[str]) -> str:
-    """The path that a line consists of; empty if the line holds none, or more than that."""
+    """The path that a line consists of; empty if it consists of anything else."""
     named = alone.match(line) if len(line) <= _LONGEST_NAME_LINE else None
     return named["path"] if named else ""
 
 
 def _place(block: Block, problem: Problem, owners: Mapping[str, str]) -> dict[str, str]:
-    """The files that a block is for; empty if the block alone does not tell. `owners` are modules' targets."""
+    """The files that a block is for; empty if it alone does not determine them. `owners` maps modules to targets."""
     path = _path(block.name, problem)
     if path:
         return {path: block.code}

@@ -7,7 +7,7 @@
 With `EpisodeConfig.workspace` ``"shell"``, the agent works in a sandbox and `step` runs its commands. With
 ``"answer"``, the only `step` takes the files from the completion. In both cases the last step grades the files.
 
-`Episode` owns its workspace, and with it a sandbox, and its transcript, from `start` to `close`.
+`Episode` owns its workspace, with its sandbox, and its transcript, from `start` to `close`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
     Args:
         provider: Creates the sandbox; not needed for the workspace ``"answer"``.
         config: The rules; None for the defaults.
-        seed: Seed of ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None draws one.
+        seed: Seed of ``$RANDOM`` and of the stimuli of submissions; recorded in the transcript. None: a random one.
         on_output: Called with the output of commands while they run, for live display.
-        turn_budget: For gradings of turns; see `Runtime.turn_budget`. None is one of this episode alone.
+        turn_budget: Time for grading turns; see `Runtime.turn_budget`. None: one for this episode.
 
     Example:
         async with Episode(problem, provider=provider, grader=scorer, renderer=get_renderer("qwen3")) as episode:
@@ -102,9 +102,9 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
         self.stop_reason: StopReason | None = None
         """Why the episode ended; None while it runs, and after an error."""
         self.files: dict[str, str] = {}
-        """The graded text files that differ from the problem's, once it is graded."""
+        """The graded text files that differ from the problem's, once the episode is graded."""
         self.oom_kills: int | None = None
-        """Processes of the agent that the kernel ended for lack of memory, once it is graded; None if unknown."""
+        """Number of agent processes that the kernel killed for lack of memory, set by grading; None if unknown."""
         self.turn_rewards: list[float] = []
         """What each turn earned, once the episode is graded and if `EpisodeConfig.turn_rewards` asks for it."""
         self.over = False
@@ -123,16 +123,16 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
 
     @property
     def tokens(self) -> TokenTranscript:
-        """The episode in tokens, for policies that sample tokens: prompt, sampled ids, and the replies to them.
+        """The episode as tokens, for policies that sample tokens: prompt, sampled ids, and the replies to them.
 
-        A reply after which there is no room for another turn is not in it: the model never reads it.
+        A reply that leaves no room for another turn is not included, because the model never reads it.
 
         Raises:
             UsageError: The renderer has no vocabulary, or the episode has not started.
         """
         if self._tokens is None:
             if self._opening is None:
-                raise UsageError("an episode has tokens only from start() on")
+                raise UsageError("an episode has no tokens before start()")
             self._tokens = TokenTranscript(self.renderer.initial_ids(self._opening.system, self._opening.user))
         return self._tokens
 
@@ -144,8 +144,8 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
 
         Raises:
             PromptTooLong: The prompt does not fit its budget. Nothing was started.
-            SandboxError: No sandbox starts, after `EpisodeConfig.start_attempts`.
-            UsageError: The episode has been started already, or is closed meanwhile.
+            SandboxError: No sandbox started in `EpisodeConfig.start_attempts` attempts.
+            UsageError: The episode was already started or closed, or was closed during the start.
         """
         if self._opening is not None or self.over:
             raise UsageError("this episode has been started already; make another Episode")
@@ -173,7 +173,7 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
         return opening
 
     async def step(self, completion: str | Completion) -> Turn:
-        """Run what a completion asks for, and grade the files if this was the last turn.
+        """Run what a completion requests, and grade the files if this was the last turn.
 
         Raises:
             SandboxError: The machine failed; the episode is over, without a score.
@@ -206,10 +206,10 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
         return turn
 
     async def act(self, action: Sequence[ToolCall] | str, *, cut_off: bool = False) -> Turn:
-        """Play a turn that is parsed already: tool calls to run in order, or the text of a final answer.
+        """Play a turn that is already parsed: tool calls to run in order, or the text of a final answer.
 
-        For frameworks that declare the tool natively. `Turn.replies` is what the model reads. The answer is not
-        searched for calls. `cut_off` is whether the token limit ended the turn. Raises the same as `step`.
+        For frameworks that declare the tool natively. The model reads `Turn.replies`. Calls written out in an answer
+        are never run. `cut_off` is whether the token limit ended the turn. Raises the same errors as `step`.
         """
         turn = ModelTurn(text=action) if isinstance(action, str) else ModelTurn(calls=tuple(action))
         return await self.step(Completion(turn.text, native=turn, cut_off=cut_off))
@@ -226,7 +226,7 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
         return "max_turns" if turn.number >= self.config.max_turns else None
 
     def _append_reply(self, turn: Turn, ids: Sequence[int]) -> bool:
-        """Append the reply to the sampled `ids`, if there is room for another turn after it; whether there was."""
+        """Append the reply to the sampled `ids` if it leaves room for another turn. Returns whether it did."""
         if turn.action.kind == "malformed":
             reply = self.renderer.correction_ids(turn.action.correction or "", ids)
         else:
@@ -237,7 +237,7 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
         return room
 
     async def finish(self, reason: StopReason = "completed") -> Score:
-        """The score of the episode: end it now, for this reason, if it is running, and grade its files. Idempotent.
+        """Return the score; if the episode is running, end it for this reason and grade its files first. Idempotent.
 
         Raises:
             SandboxError: The machine failed, now or in an earlier turn.
@@ -259,7 +259,7 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
             return score
 
     def trained_numbers(self, score: Score) -> dict[str, float]:
-        """`result_numbers` of the episode, once it is over; those of submissions only if its rules allow any."""
+        """`result_numbers` and `TurnRewards.numbers` of the ended episode; submissions only if its rules allow any."""
         numbers = result_numbers(score, self.stop_reason, self.turns, self.oom_kills)
         numbers |= self._turn_rewards.numbers()
         unused = set() if self.config.harness_feedback else {"submissions", "progress_reward"}
@@ -279,7 +279,7 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
     async def _grade(self) -> Score:
         files, notes = await self._workspace.files()
         self.oom_kills = await self._workspace.oom_kills()
-        # Not after the grading: the sandbox's memory is free while the files wait for a verdict.
+        # Closed during the grading, not after it, so that the sandbox's memory is free meanwhile.
         closing = asyncio.ensure_future(self._workspace.close())
         try:
             score = await self._submissions.grade(files, notes)
@@ -302,7 +302,7 @@ class Episode(contextlib.AbstractAsyncContextManager["Episode"]):
         turns = len(self.turns) + (error is not None)
         try:
             self._recording.end(reason, turns, time.monotonic() - self._begun, self.oom_kills, error)
-        except (SandboxError, UsageError):  # the disk is full; what ended the episode is what the caller must know
+        except (SandboxError, UsageError):  # the disk is full; the original error is more important to the caller
             if error is None:
                 raise
 

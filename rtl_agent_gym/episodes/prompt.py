@@ -1,4 +1,4 @@
-"""The prompt of an episode, shortened where its token budget requires it, and with the tool declared natively."""
+"""The prompt of an episode, shortened if its token budget requires it, or with the tool declared natively."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> O
         fitted = fit_passages(passages, lambda shorter: len(renderer.initial_ids(*build(shorter))), limit)
         if fitted is None:
             raise PromptTooLong(
-                f"the prompt of {problem.id} does not fit {limit} tokens, shortened as far as it can be; raise "
+                f"the prompt of {problem.id} does not fit into {limit} tokens even when shortened; raise "
                 "max_prompt_tokens or max_trajectory_tokens, or leave the problem out"
             )
         passages, cut = fitted.passages, fitted.cut
@@ -75,7 +75,7 @@ def open_prompt(problem: Problem, config: EpisodeConfig, dialect: Renderer) -> O
 
 @dataclass(frozen=True)
 class ToolOpening:
-    """A prompt without instructions on how a dialect writes calls, and the declared tools."""
+    """A prompt without instructions for writing calls in a dialect, and the tools to declare."""
 
     messages: list[Message]
     """System message, if any, and user message."""

@@ -1,4 +1,4 @@
-"""An episode's transcript, written as it happens."""
+"""Writes the transcript of an episode while it is played."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ from .turns import Opening, StopReason, Turn
 
 MAX_RECORDED_FILE = 256 << 10
 MAX_RECORDED_TOTAL = 4 << 20
-"""Limits in bytes, of one file and of all files together, up to which a transcript records changes."""
+"""Limits, in bytes, of one recorded file and of all recorded files together; what exceeds them is not recorded."""
 MAX_RECORDED_EPISODE = 64 << 20
-"""Limit of the changes of all turns together, in bytes of the transcript, where a character may take six."""
+"""Limit of the recorded changes of all turns together, in bytes of JSON, in which a character may take six."""
 MIN_FREE = 512 << 20
-"""Bytes of the transcripts' disk that must be free before an episode starts."""
+"""Bytes that must be free on the transcripts' disk before an episode starts."""
 DISK_PAUSE = 5.0
 """Seconds between two checks of a full disk."""
 
@@ -106,7 +106,7 @@ class Recording:
         found: FoundFiles | None,
         renderer: Renderer,
     ) -> None:
-        """Write a turn and the changes that it made to the files, which are read here if they are not given."""
+        """Write a turn and its changes to the files. `found` are the files after the turn; None reads them now."""
         if self._writer is None:
             return
         acted = bool(turn.results) or completion.outside is not None  # a program may write files without any call
@@ -114,7 +114,7 @@ class Recording:
         completion = self._readable_as_text(completion, renderer)
         logprobs = completion.logprobs
         if logprobs is not None and not all(map(math.isfinite, logprobs)):
-            logprobs = None  # unknown; JSON has no such numbers
+            logprobs = None  # recorded as unknown: JSON has no infinity and no NaN
         self._write(
             TurnRecord(
                 turn=turn.number,
@@ -139,10 +139,10 @@ class Recording:
         )
 
     def _readable_as_text(self, completion: Completion, renderer: Renderer) -> Completion:
-        """The completion so that its text, read again without a vocabulary, means what its tokens did.
+        """The completion, changed if necessary so that parsing its text gives the same action as parsing its tokens.
 
-        Ids without a stop token are cut off, whatever ended them. Where the text spells a stop token that the ids do
-        not have, the turn is recorded as read.
+        Ids without a stop token count as cut off, whatever ended them. If the text spells a stop token that the ids do
+        not have, the parsed turn is recorded.
         """
         ids, native = completion.token_ids, completion.native
         if ids is None or native is not None or self.config.workspace != "shell":
@@ -166,10 +166,10 @@ class Recording:
         try:
             if found is None:
                 found = await sandbox.read_files(**vars(wanted))
-        except SandboxBroken:  # the turn's result says so
+        except SandboxBroken:  # the turn's result reports it
             return {}, []
         before, texts = self._files, dict[str, str]()
-        beyond = []  # what is left out here
+        beyond = []  # left out by this method
         for path, data in found.items():
             try:
                 texts[path] = data.decode()
@@ -223,7 +223,7 @@ class Recording:
 
 
 def recorded_turn(completion: Completion, outside: Outside, number: int) -> Turn:
-    """The turn of an agent's own program, which has run its calls itself: no status is known of them."""
+    """The turn of a third-party agent, whose program ran the calls itself: their exit codes are unknown."""
     native = completion.native or ModelTurn(text=completion.text)
     commands = tuple(command_of(call) for call in native.calls)
     outputs = tuple([*outside.outputs, *[""] * len(commands)][: len(commands)])
@@ -235,7 +235,7 @@ def recorded_turn(completion: Completion, outside: Outside, number: int) -> Turn
 
 
 def changed_files(problem: Problem, files: Mapping[str, str | bytes]) -> dict[str, str]:
-    """The graded text files that differ from the problem's, within the limits of turns: targets, then the smallest."""
+    """The graded text files that differ from the problem's, up to the limits: targets first, then the smallest."""
     left, changed = MAX_RECORDED_TOTAL, dict[str, str]()
     for path in sorted(files, key=lambda path: (path not in problem.targets, len(files[path]))):
         data = files[path]
@@ -258,7 +258,7 @@ def _recorded_size(path: str, text: str) -> int:
 
 
 def _recorded_files(problem: Problem) -> dict[str, str]:
-    """The files of a problem whose changes a transcript records: as many as their limit allows, the smallest first."""
+    """The problem's files for a transcript's header, up to the limits: targets first, then the smallest."""
     left = MAX_RECORDED_TOTAL
     sizes = {path: len(text.encode()) for path, text in problem.context.items() if in_graded_folders(problem, path)}
     kept = set()
@@ -270,7 +270,7 @@ def _recorded_files(problem: Problem) -> dict[str, str]:
 
 
 def command_record(command: str, result: CommandResult, output: str) -> CommandRecord:
-    """A command and its result in the form of a transcript."""
+    """The record of a command and its result in a transcript."""
     submission = result.submission if isinstance(result, Submitted) else None
     recorded = None
     if submission is not None:
@@ -301,4 +301,4 @@ async def room_on_disk(folder: Path) -> None:
         waited = True
         await asyncio.sleep(DISK_PAUSE)
     if waited:
-        logger.warning("%s has room again: episodes go on", place)
+        logger.warning("%s has enough free space again: episodes continue", place)

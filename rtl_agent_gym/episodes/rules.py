@@ -51,14 +51,14 @@ class EpisodeConfig(EpisodeRules, strict=True):
     """All rules of an episode. Every interface takes this one object; it is checked once, when it is made.
 
     Raises:
-        UsageError: A value is out of its range; names the option.
+        UsageError: A value is out of range; the message names the option.
     """
 
     kind = "the rules of an episode"
 
     sandbox: AnySpec = Field(default_factory=SandboxSpec)
-    """Image and limits of the agent's sandbox; or a word for how sandboxes are made here, as in the option ``sandbox``
-    of evaluations: ``auto``, ``docker``, ``podman`` or ``namespaces``, short for ``SandboxSpec(kind=WORD)``."""
+    """Image and limits of the agent's sandbox; or only its kind, as in the option ``sandbox`` of evaluations: ``auto``,
+    ``docker``, ``podman`` or ``namespaces``, short for ``SandboxSpec(kind=WORD)``."""
 
     @field_validator("judge")
     @classmethod
@@ -80,13 +80,13 @@ class EpisodeConfig(EpisodeRules, strict=True):
         if folder is not None and not isinstance(folder, (str, os.PathLike)):
             raise UsageError(f"transcript_dir must be a folder's path or None, got {folder!r}")
         if folder is not None and os.path.exists(folder := expand_home(folder)) and not os.path.isdir(folder):
-            raise UsageError(f"transcript_dir must be a folder, and {folder} is a file")
+            raise UsageError(f"transcript_dir must be a folder, but {folder} is a file")
         return folder
 
     @model_validator(mode="after")
     def _check_together(self) -> EpisodeConfig:
         if self.harness_feedback and self.workspace == "answer":
-            raise UsageError("harness_feedback must be 0 in an episode of one answer, which has no turn to submit in")
+            raise UsageError("harness_feedback must be 0 in an episode of one answer: there are no submissions")
         HarnessOptions.read(self.harness_images, None, self.harness_network)
         return self
 
@@ -103,14 +103,14 @@ class EpisodeConfig(EpisodeRules, strict=True):
 
     @property
     def prompt_limit(self) -> int | None:
-        """Tokens that the prompt may have; None for no limit."""
+        """Maximum tokens of the prompt; None for no limit."""
         limits = [] if self.max_prompt_tokens is None else [self.max_prompt_tokens]
         if self.max_trajectory_tokens is not None:
             limits.append(max(1, self.max_trajectory_tokens - smallest_turn(self.max_tokens)))
         return min(limits, default=None)
 
     def recorded(self) -> dict[str, Any]:
-        """The rules that decide what happens, in the form of a transcript's header; see `from_record`."""
+        """The rules that determine the result, in the form of a transcript's header; see `from_record`."""
         rules = {name: getattr(self, name) for name in RECORDED_RULES}
         return rules | ({"single_turn": True} if self.workspace == "answer" else {})
 
@@ -127,7 +127,7 @@ Reward = RewardWeights | str | Mapping[str, Any] | RewardFunction | None
 
 
 def read_reward(reward: Reward) -> tuple[RewardWeights | None, RewardFunction | None]:
-    """The weights, or the function that computes the reward instead of them. `UsageError` if it is neither."""
+    """The weights, or the function that computes the reward instead of them. Raises `UsageError` for others."""
     if reward is None or isinstance(reward, RewardWeights):
         return reward, None
     if isinstance(reward, str):
@@ -148,7 +148,7 @@ def read_reward(reward: Reward) -> tuple[RewardWeights | None, RewardFunction | 
 
 @dataclass(frozen=True)
 class FunctionGrader:
-    """A grader whose rewards a function of the `Score` computes, in a thread since it may be slow."""
+    """A grader whose reward is computed by a function of the `Score`, in a thread since it may be slow."""
 
     grader: Grader
     function: RewardFunction
@@ -158,13 +158,13 @@ class FunctionGrader:
     ) -> Score:
         """The grader's score, with the reward from the function.
 
-        Raises `UsageError` if that is no finite number, or `StopIteration`: an unknown reward is never a reward.
+        Raises `UsageError` if the function returns no finite number or raises `StopIteration`: no reward is made up.
         """
         score = await self.grader.score(problem, files, timeout=timeout, seed=seed)
         value = await asyncio.to_thread(self._call, score)
         try:
             reward = float(value) if isinstance(value, Real) else math.nan
-        except OverflowError:  # a whole number beyond all floats
+        except OverflowError:  # a whole number too large for a float
             reward = math.inf
         if not math.isfinite(reward):
             raise UsageError(f"{self._named} must return a finite number; for {problem.id} it returned {value!r:.40}")
@@ -177,5 +177,5 @@ class FunctionGrader:
     def _call(self, score: Score) -> object:
         try:
             return self.function(score)
-        except StopIteration as error:  # no future can hold it, so that its caller would wait without end
-            raise UsageError(f"{self._named} raised StopIteration, such as by next() of something empty") from error
+        except StopIteration as error:  # a future cannot hold it, so its caller would wait forever
+            raise UsageError(f"{self._named} raised StopIteration, such as by next() on an empty iterator") from error

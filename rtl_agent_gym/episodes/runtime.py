@@ -53,15 +53,15 @@ os.register_at_fork(after_in_child=_reset_after_fork)
 
 
 class Runtime(ABC):
-    """The shared parts of one loop."""
+    """What the episodes on one loop share."""
 
     def __init__(self, provider: SandboxProvider) -> None:
         self.provider = provider
         """Makes sandboxes."""
         self.agents = provider
-        """Makes those of episodes; may keep some ready."""
+        """Makes the sandboxes of episodes; may keep some ready."""
         self.users = 0
-        """Leases that are not released yet."""
+        """Number of leases that are not released yet."""
         self._graders: dict[tuple[RewardWeights | None, Path | None, GradingOptions], Grader] = {}
         self._judges = NamedJudges()
         self._budgets: dict[tuple[float | None, RewardWeights | None, int], tuple[TurnBudget, object]] = {}
@@ -75,7 +75,7 @@ class Runtime(ABC):
         options: GradingOptions | None = None,
     ) -> Grader:
         """The grader with these weights (None: the default), this folder of cached gradings (None: no cache), and these
-        options (None: no judge and no images of the caller's).
+        options (None: no judge, and no images from the caller).
 
         `waiting` is the number of scoring sandboxes to keep ready, if this call creates the grader. Raises `UsageError`
         if the runtime cannot grade with these options.
@@ -88,8 +88,8 @@ class Runtime(ABC):
             return self._graders[key]
 
     def turn_budget(self, share: float | None, weights: RewardWeights | None, function: object = None) -> TurnBudget:
-        """What `EpisodeConfig.turn_rewards` may cost the episodes with this share and this reward, all together."""
-        with _lock:  # any object may be the function, so it need not be hashable
+        """The time for `EpisodeConfig.turn_rewards`, shared by all episodes with this share and this reward."""
+        with _lock:  # `id`, since the function may be an object that is not hashable
             return self._budgets.setdefault((share, weights, id(function)), (TurnBudget(share), function))[0]
 
     @abstractmethod
@@ -108,7 +108,7 @@ class Runtime(ABC):
 
 
 class LocalRuntime(Runtime):
-    """With sandboxes of a kind on this machine, or of the Docker daemon that this process talks to."""
+    """A runtime with sandboxes of one kind on this machine, or on the Docker daemon that this process uses."""
 
     provider: BudgetedSandboxes[Any]
 
@@ -138,7 +138,7 @@ class LocalRuntime(Runtime):
         self.provider.abandon()
 
 
-_make: Callable[[], Runtime] | None = None  # for `LocalRuntime`
+_make: Callable[[], Runtime] | None = None  # set by `using`; None makes a `LocalRuntime`
 
 
 @contextlib.contextmanager
@@ -177,7 +177,7 @@ class Lease(contextlib.AbstractAsyncContextManager["Lease"]):
 def acquire(loop: asyncio.AbstractEventLoop | None = None, sandbox: str = "auto") -> Lease:
     """Lease the runtime of a loop (None: the running one) for sandboxes of this kind (`SandboxSpec.kind`).
 
-    The first lease creates it. What `using` makes, such as a cluster, has a kind of its own.
+    The first lease creates the runtime. One made by `using`, such as a cluster's, is shared by all kinds.
     """
     loop, word = loop or asyncio.get_running_loop(), "" if _make is not None else kind(sandbox)
     with _lock:
@@ -203,10 +203,10 @@ def background_loop() -> asyncio.AbstractEventLoop:
 
 
 def run_sync(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine on the background loop and wait for its result. What a signal's handler raises cancels it.
+    """Run a coroutine on the background loop and wait for its result. Exceptions from signal handlers cancel it.
 
-    The coroutine's own end wakes the caller. `asyncio.run_coroutine_threadsafe` would need another round of the loop.
-    On that loop itself, as in an episode's ``on_output``, it raises `UsageError`.
+    The coroutine wakes the caller when it ends; `asyncio.run_coroutine_threadsafe` would need another loop iteration.
+    Raises `UsageError` if called on that loop itself, as in an episode's ``on_output``.
     """
     loop, ended = background_loop(), threading.Lock()
     if asyncio._get_running_loop() is loop:
@@ -233,7 +233,7 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
     loop.call_soon_threadsafe(start)
     try:
         ended.acquire()
-    except BaseException:  # Ctrl-C, or what another signal's handler raises
+    except BaseException:  # Ctrl-C, or an exception from another signal's handler
         loop.call_soon_threadsafe(lambda: task.cancel())
         raise
     try:
@@ -241,4 +241,4 @@ def run_sync(work: Coroutine[Any, Any, T]) -> T:
             raise error
         return result[0]
     finally:
-        error = None  # its traceback holds this frame, which would hold it
+        error = None  # breaks a reference cycle: its traceback refers to this frame

@@ -2,11 +2,11 @@
 
 ``submit`` is not a program in the sandbox: the episode handles the command before the shell sees it. The files are
 graded as at the end, in a fresh sandbox. The agent reads only the names of what fails: no message, value, path or
-parameter of a hidden test, and about an attack only that it was one.
+parameter of a hidden test, and of an attack only that it was detected.
 
-A design must not learn the hidden stimuli from timing: answers come 1, 2, 4, 8, … seconds after the command started.
-Nor may one submission help with the next one, or with another episode: each draws new random stimuli from the episode's
-seed, wherever the official run draws random ones. The final grading uses the problem's own seed.
+Timing must not reveal the hidden stimuli, so answers come 1, 2, 4, 8, … seconds after the command started. Nor may the
+stimuli of one submission help with the next one, or with another episode: each submission draws new ones from the
+episode's seed wherever the official run draws random ones. The final grading uses the problem's own seed.
 
 A submission earns ``progress_coef * max(0, fraction - best)``, where ``best`` is the highest fraction of tests that an
 earlier submission passed.
@@ -31,10 +31,10 @@ from .rules import EpisodeConfig, Grader
 
 COMMAND = "submit"
 MISPLACED = f"{COMMAND} must be a command of its own: nothing before it, nothing after it. Nothing was checked"
-"""The note under a command that contains ``submit`` among other things."""
+"""The note for a command that contains ``submit`` together with something else."""
 
 FIRST_ANSWER = 1.0
-"""Seconds until a submission is answered at the earliest; see `answer_time`."""
+"""Minimum seconds until a submission is answered; see `answer_time`."""
 
 _LONGEST_NAME = 80
 _IN_A_LINE = re.compile(
@@ -76,28 +76,28 @@ class Submissions:
     grader: Grader
     config: EpisodeConfig
     seed: int = 0
-    """The episode's."""
+    """The episode's seed."""
     used: int = field(default=0, init=False)
     _best: float = field(default=0.0, init=False)
 
     def is_submission(self, command: str) -> bool:
-        """Whether a command is a submission, which does not go to the shell."""
+        """Whether a command is a submission, which is not passed to the shell."""
         return self.available and command.strip() == COMMAND
 
     @property
     def available(self) -> bool:
-        """Whether there are submissions: an answer that is text has none."""
+        """Whether the episode allows submissions; never if the answer is text."""
         return self.config.harness_feedback > 0 and not self.problem.asks_text
 
     def misplaced(self, command: str, result: CommandResult) -> bool:
-        """Whether the shell failed to find ``submit``, which a command contained among other things."""
+        """Whether the shell did not find ``submit``, because the command contained something else, too."""
         unknown = result.exit_code == 127 or f"{COMMAND}: command not found" in result.output
         return self.available and unknown and _IN_A_LINE.search(command) is not None
 
     async def submit(self, read: Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]) -> Submitted:
         """Grade the current files, which `read` reads (`ShellWorkspace.files`), or answer that no submission is left.
 
-        Raises `SandboxError` if the machine failed; the submission has no result then.
+        Raises `SandboxError` if the machine failed; the submission then has no result.
         """
         total, begun = self.config.harness_feedback, time.monotonic()
         if self.used >= total:
@@ -114,7 +114,7 @@ class Submissions:
         return self._result(text, 0 if all_pass(score, tested=self._tested) else 1, begun, submission)
 
     async def grade(self, files: dict[str, str | bytes], notes: str = "", *, seed: int | None = None) -> Score:
-        """The score of files, with `notes` added to its reason. `seed` is that of the stimuli; None for the official.
+        """The score of files, with `notes` added to its reason. `seed` is that of the stimuli; None: the official one.
 
         Raises `SandboxError` if the machine failed.
         """
@@ -144,7 +144,7 @@ class Submissions:
 def fraction(score: Score) -> float:
     """The share of the tests that pass; 0 if nothing compiles or the grader was attacked.
 
-    At most the partial credit: a design that ends the tests early must not gain by tests that were never counted.
+    At most the partial credit, so that a design that ends the tests early does not gain from uncounted tests.
     """
     if score.violations or not score.tests_total or not (score.compile or score.passed):
         return 0.0
@@ -169,14 +169,14 @@ def verdict(score: Score, *, tested: bool = True) -> str:
 
 
 def failing(score: Score, *, tested: bool = True) -> list[str]:
-    """The names of what fails: stages first, then tests. For a test with parameters also how many of its runs fail."""
+    """The names of what fails: stages, then tests. For a test with parameters, also how many of its runs fail."""
     stages = {"files (one is missing or empty)": score.format, "syntax": score.syntax, "interface": score.interface}
     if not tested:
         return [name for name, share in stages.items() if share < 1]
     stages["compile"] = score.compile
     runs = Counter(plain_name(test.name) for test in score.tests if test.outcome != "skipped")
     failed = Counter(plain_name(test.name) for test in score.tests if test.outcome not in ("passed", "skipped"))
-    tests = [  # not in the order of the failures, which would tell which runs fail
+    tests = [  # not in the order of the failures, which would reveal which runs fail
         f"{name} (in {failed[name]} of {total} runs)" if failed[name] < total else name
         for name, total in runs.items()
         if failed[name]
@@ -207,7 +207,7 @@ def stimuli_seed(problem: Problem, episode_seed: int, number: int) -> int:
 
 
 def answer_time(seconds: float) -> float:
-    """When to answer a submission that took `seconds`: after the first of 1, 2, 4, 8, … seconds that is enough."""
+    """Seconds after which to answer a submission that took `seconds`: the least of 1, 2, 4, 8, … that is enough."""
     answer = FIRST_ANSWER
     while answer < seconds:
         answer *= 2

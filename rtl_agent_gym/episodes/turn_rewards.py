@@ -1,13 +1,13 @@
 """The reward of each turn: how much it raised the score of the files.
 
-With Φ_t the score's reward of the files after turn t, Φ_0 = 0 and Φ_T the final one, turn t earns::
+Let Φ_t be the reward of the score of the files after turn t, Φ_0 = 0, and Φ_T that of the final score. Turn t earns::
 
     r_t = Φ_t − Φ_{t−1} + what its submissions earn
 
-Where Φ_t is not known (the turn was not graded, or its grading failed), it counts as Φ_{t−1}. So the sum of the
-r_t is the episode's reward, whatever is known: potential-based shaping (Ng, Harada and Russell, 1999), which changes
-when a reward comes and not how much there is. Whether a turn is graded is decided when it ends, from what is known
-then; decided later, it would depend on the agent's next actions, and so favour some of them.
+An unknown Φ_t (the turn was not graded, or its grading failed) is replaced by Φ_{t−1}, so the r_t always sum to the
+episode's reward. This is potential-based shaping (Ng, Harada and Russell, 1999): it changes when reward is given, but
+not how much. Whether a turn is graded is decided when it ends, from what is known then; a later decision would depend
+on the agent's next actions, and so favour some of them.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ Read = Callable[[], Awaitable[tuple[dict[str, str | bytes], str]]]
 Grade = Callable[[dict[str, str | bytes]], Awaitable[Score]]
 
 MOST_KNOWN = 100_000
-"""Rewards of files that are remembered."""
+"""Maximum number of rewards that are remembered, each for one set of files."""
 
 
 def refuse_turn_rewards(mode: str, framework: str) -> None:
-    """Raise `UsageError` if the rule ``turn_rewards`` is set for a framework that cannot use what turns earned."""
+    """Raise `UsageError` if the rule ``turn_rewards`` is set for a framework that cannot use rewards of turns."""
     if mode != "none":
         raise UsageError(
-            f"turn_rewards must be 'none', not {mode!r}: what each turn earned is known only at the end of an episode, "
-            f"and {framework} cannot use it then; rtl-agent-gym train rl can"
+            f"turn_rewards must be 'none', not {mode!r}: the rewards of turns are known only at the end of an episode, "
+            f"when {framework} can no longer use them; use rtl-agent-gym train rl instead"
         )
 
 
@@ -51,7 +51,7 @@ class TurnBudget:
 
     def __init__(self, share: float | None = 0.2) -> None:
         self.share = share
-        """Seconds of them for each second of final gradings that ended before; None for no limit."""
+        """Seconds allowed for each second of completed final gradings; None for no limit."""
         self.final = 0.0
         """Seconds of final gradings, and of gradings of turns whose files were the final ones."""
         self.spent = 0.0
@@ -61,11 +61,11 @@ class TurnBudget:
         self._known: dict[bytes, float] = {}
 
     def known(self, key: bytes) -> float | None:
-        """The reward of files that an episode of this run had graded; None if there is none."""
+        """The reward of files that were already graded in this run; None if unknown."""
         return self._known.get(key)
 
     def reserve(self) -> float | None:
-        """Reserve the time of a grading, in seconds: the mean of the earlier ones. None if that is too much."""
+        """Reserve the time of a grading, the mean so far, and return it in seconds. None if the budget is too small."""
         usual = (self.final + self.spent) / self._measured if self._measured else 0.0
         if self.share is not None and (
             not self._measured or self.spent + self._reserved + usual > self.share * self.final
@@ -80,7 +80,7 @@ class TurnBudget:
         self.spent += seconds
 
     def learn(self, key: bytes, score: Score, *, final: bool) -> None:
-        """Remember the reward of files; a final grading that was not in a cache also earns time for turns."""
+        """Remember the reward of files; an uncached final grading also adds to the budget."""
         if len(self._known) >= MOST_KNOWN:
             self._known.clear()
         self._known[key] = score.reward
@@ -89,7 +89,7 @@ class TurnBudget:
             self.final += score.seconds if final else 0.0
 
     def moved(self, seconds: float) -> None:
-        """Count a turn's grading as a final one: its files are the final ones, which a cache graded in no time."""
+        """Count a turn's grading as a final one: its files are the final ones, whose score came from the cache."""
         self.spent -= seconds
         self.final += seconds
 
@@ -98,9 +98,9 @@ class TurnBudget:
 class _Graded:
     key: bytes
     reward: float | None = None
-    """None while it runs, and if it failed."""
+    """None while the grading runs, and if it failed."""
     seconds: float = 0.0
-    """0 if it was in a cache."""
+    """0 if the score came from a cache."""
 
 
 @dataclass
@@ -113,7 +113,7 @@ class TurnRewards:
     grade: Grade
     """Grades files with the official stimuli."""
     budget: TurnBudget
-    """The run's, or the episode's own."""
+    """The budget of the run or of the episode."""
     _potentials: dict[int, float | _Graded] = field(default_factory=dict, init=False)
     _tasks: list[asyncio.Task[None]] = field(default_factory=list, init=False)
     _last: bytes = field(default=b"", init=False)
@@ -124,20 +124,20 @@ class TurnRewards:
         return self.mode == "files" and not self.problem.asks_text
 
     async def share(self, turns: Sequence[Turn], score: Score | None, read: Read) -> list[float]:
-        """After the last of these turns: begin the grading of its files, which `read` reads (`ShellWorkspace.files`).
+        """Called after each turn, with all turns so far: starts to grade the files that `read` reads.
 
-        At the end, with the episode's `score`: `values`. Empty before.
+        At the end, when the episode's `score` is given, returns `values`; before that, an empty list.
         """
         if self.mode == "none":
             return []
         if score is not None:
             return await self.values(turns, score)
-        acted = turns[-1].action.kind == "command"  # an agent's own program may write files without any call
+        acted = turns[-1].action.kind == "command"  # a third-party agent may write files without any call
         self.after(turns[-1], (await read())[0] if self.wants_files and acted else None)
         return []
 
     def after(self, turn: Turn, files: Files | None) -> None:
-        """A turn has ended that is not the last. The grading of the `files` it left, if known, begins, not awaited."""
+        """Called after each turn but the last. Starts to grade its `files`, if given, without awaiting the result."""
         last = turn.results[-1] if turn.results else None
         submission = last.submission if isinstance(last, Submitted) else None
         if submission is not None:  # no command has changed the files since
@@ -166,7 +166,7 @@ class TurnRewards:
             if not isinstance(error, SandboxError):
                 raise
             logger.warning("a turn of %s is not graded: %s", self.problem.id, error)
-            return  # unknown, as if it had not been graded
+            return  # its reward is unknown, as if it had not been graded
         graded.reward, graded.seconds = score.reward, 0.0 if score.cached else score.seconds
         self.budget.release(reserved, graded.seconds)
         self.budget.learn(graded.key, score, final=False)
@@ -183,9 +183,9 @@ class TurnRewards:
                     break
 
     async def values(self, turns: Sequence[Turn], score: Score) -> list[float]:
-        """The reward of each turn, once the gradings have ended. Their sum is the episode's reward.
+        """The reward of each turn, after all gradings have ended. They sum to the episode's reward.
 
-        A turn whose grading failed with the machine is not known; any other error of a grading is raised.
+        If a machine fault ends a grading, its reward is unknown; any other error of a grading is raised.
         """
         await asyncio.gather(*self._tasks)
         rewards, before = [], 0.0
@@ -200,7 +200,7 @@ class TurnRewards:
         return rewards
 
     def numbers(self) -> dict[str, float]:
-        """Metrics: the turns whose files were graded, and the seconds that it took. Empty if none are to be."""
+        """Metrics: how many turns had their files graded, and the seconds it took. Empty if turns are not graded."""
         if not self.wants_files:
             return {}
         graded = [found for found in self._potentials.values() if isinstance(found, _Graded)]
@@ -227,6 +227,6 @@ class TurnRewards:
         for path in sorted(files):
             data = files[path]
             data = data.encode() if isinstance(data, str) else data
-            name = f"\0{len(path)} {path} {len(data)}\0".encode("utf-8", "surrogatepass")  # it need not be UTF-8
+            name = f"\0{len(path)} {path} {len(data)}\0".encode("utf-8", "surrogatepass")  # a path need not be UTF-8
             total.update(name + data)
         return total.digest()

@@ -1,4 +1,4 @@
-"""What an episode returns to its driver: its opening, the outcome of each turn, and all of it as numbers."""
+"""What an episode returns to its caller: the opening, the outcome of each turn, and metrics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .answers import Answer
 from .submissions import Submission, Submitted
 
 StopReason = Literal["completed", "max_turns", "max_tokens", "parse_error", "sandbox_broken"]
-"""Why an episode ended, in tinker-cookbook's words; ``sandbox_broken``: the agent's commands ended its sandbox."""
+"""Why an episode ended, in tinker-cookbook's terms; ``sandbox_broken``: the agent's commands ended its sandbox."""
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,12 @@ class Turn:
     """The files found in the completion; only with the workspace ``"answer"``."""
 
     def without_texts(self) -> Turn:
-        """The same turn without what the commands printed and the model read."""
+        """The same turn without its outputs and observation."""
         results = tuple(replace(result, output="") for result in self.results)
         return replace(self, results=results, outputs=(), observation="")
 
     def replies(self, calls: int = 1) -> list[str]:
-        """What a model with declared tools reads of this turn: one text for each of its `calls`, at least one."""
+        """The replies for a model with native tool calls: one text for each of its `calls`, at least one."""
         return reply_texts(self.action, self.outputs, calls)
 
     @property
@@ -76,18 +76,18 @@ class Turn:
 
     @property
     def terminated(self) -> bool:
-        """Whether the agent itself ended the episode, as an answer always does, and the end of its sandbox."""
+        """Whether the agent ended the episode: by finishing, by any answer, or by breaking its sandbox."""
         return self.stop_reason in ("completed", "sandbox_broken") or self.answer is not None
 
     @property
     def truncated(self) -> bool:
-        """Whether a limit ended it."""
+        """Whether a limit ended the episode."""
         return self.stop_reason is not None and not self.terminated
 
     def info(self) -> dict[str, Any]:
-        """The ``info`` of Gymnasium's `step`. After several commands in one turn, ``exit_code`` is the last one's.
+        """The ``info`` of Gymnasium's `step`. After several commands in one turn, ``exit_code`` is the last command's.
 
-        Each value has the same type in all turns, as vector environments need: ``exit_code`` is -1 after a time-out.
+        Each value has the same type in all turns, as vector environments require: ``exit_code`` is -1 after a time-out.
         """
         info: dict[str, Any] = {"turn": self.number, "action": self.action.kind}
         if self.results:
@@ -117,7 +117,7 @@ class Turn:
 
 
 STOP = "stop/"
-"""Prefix of the number that says why the episode ended; tinker-cookbook's `STOP_METRIC_PREFIX`."""
+"""Prefix of the metric that shows why the episode ended; tinker-cookbook's `STOP_METRIC_PREFIX`."""
 
 
 def score_numbers(score: Score) -> dict[str, float]:
@@ -139,12 +139,12 @@ def score_numbers(score: Score) -> dict[str, float]:
 def result_numbers(
     score: Score, stop: StopReason | None, turns: Sequence[Turn], oom_kills: int | None = None
 ) -> dict[str, float]:
-    """Numbers that a trainer averages over episodes, of the final grading and all turns that were played.
+    """Metrics that a trainer averages over episodes, from the final grading and all turns.
 
-    ``reward`` is that of the whole episode, submissions included. ``tests_passed`` is 0 or 1, the official verdict, as
-    are ``format_valid`` (some target file has code) and ``syntax_valid`` (no target file has a syntax error). Shares
-    lie between 0 and 1. ``stop/REASON`` is 1 for the reason given. ``oom_kills`` is `Episode.oom_kills`. None leaves
-    these two out.
+    ``reward`` is that of the whole episode, including submissions. ``tests_passed`` (the official verdict),
+    ``format_valid`` (some target file has code) and ``syntax_valid`` (no target file has a syntax error) are 0 or 1.
+    Shares are between 0 and 1. ``stop/REASON`` is 1 for the reason `stop`; ``oom_kills`` is `Episode.oom_kills`. If one
+    of these arguments is None, its number is left out.
     """
     results = [result for turn in turns for result in turn.results]
     numbers = score_numbers(score) | {

@@ -42,7 +42,7 @@ class ShellWorkspace:
     """Called with the output of commands while they run."""
     sandbox: Sandbox | None = field(default=None, init=False)
     _loop: asyncio.AbstractEventLoop = field(init=False, repr=False, compare=False)
-    """The sandbox's."""
+    """The event loop of the sandbox."""
     _broken: bool = field(default=False, init=False)
     _text: str = field(default="", init=False)
     """The last message, which is the answer if the problem asks for text."""
@@ -50,7 +50,7 @@ class ShellWorkspace:
     async def open(self) -> None:
         """Start the sandbox, and write the problem's files into it.
 
-        Raises `SandboxError` if none starts, after `EpisodeConfig.start_attempts`.
+        Raises `SandboxError` if none starts in `EpisodeConfig.start_attempts` attempts.
         """
         stop = stop_after_attempt(self.config.start_attempts)
         async for attempt in START.retrying(lambda error: isinstance(error, SandboxError), stop=stop):
@@ -68,7 +68,7 @@ class ShellWorkspace:
     async def _prepare(self, sandbox: Sandbox) -> None:
         folders = ["rundir"] if self.problem.checkout else [*AGENT_FOLDERS, "rundir"]
         await sandbox.write_files(self.problem.context, folders=folders)
-        # Starts no process, which on a busy machine would take longer than everything else here.
+        # This starts no process, which would take longer than everything else here on a busy machine.
         seeded = await sandbox.run(f"RANDOM={self.seed & 0x7FFFFFFF}", timeout=30.0)
         if seeded.exit_code != 0:
             raise SandboxLost(f"sandbox {sandbox.id} has no working shell: {seeded.output.strip()[-400:]}")
@@ -96,7 +96,7 @@ class ShellWorkspace:
             result = await self._run(command, then_read if index == len(action.commands) else None)
             notes = [MISPLACED] if self.submissions.misplaced(command, result) else []
             files = result.files
-            results.append(replace(result, files=None) if files is not None else result)  # a turn is kept for long
+            results.append(replace(result, files=None) if files is not None else result)  # turns are kept long
             outputs += with_notes([describe(result, self.config.command_timeout)], notes)
         shown = with_notes(outputs, action.notes)
         stop: StopReason | None = "sandbox_broken" if self._broken else None
@@ -128,12 +128,12 @@ class ShellWorkspace:
     async def files(self) -> tuple[dict[str, str | bytes], str]:
         """The files of the graded folders, and a note on those left out; no files if the sandbox is broken.
 
-        The problem's own files are read first, so that they are graded however many others the agent leaves.
+        The problem's own files are read first, so that they are graded even if the agent leaves many others.
         """
         if self.problem.asks_text:
             return {ANSWER_FILE: read_text(self._text)}, ""
         if self.sandbox is None:
-            raise UsageError("the files of a shell are in its sandbox, which is not open")
+            raise UsageError("the sandbox is not open: read files between open() and close()")
         first = list(dict.fromkeys([*self.problem.targets, *self.problem.context]))
         try:
             found = await self.sandbox.read_files(graded_folders(self.problem), first=first, skip=UNREAD)
@@ -143,9 +143,9 @@ class ShellWorkspace:
         return dict(found), f"left out: {', '.join(lines)}" if lines else ""
 
     async def oom_kills(self) -> int | None:
-        """Processes of the sandbox that the kernel has ended for lack of memory; None if unknown, as after its loss."""
+        """Number of processes that the kernel killed for lack of memory; None if unknown, such as in a lost sandbox."""
         kills = None
-        with contextlib.suppress(SandboxBroken, SandboxError):  # the files have been read, so it costs only the count
+        with contextlib.suppress(SandboxBroken, SandboxError):  # the files have been read: only the count is lost
             kills = await self.sandbox.oom_kills() if self.sandbox is not None else None
         COMMAND_OOMS.inc(kills or 0)
         return kills

@@ -1,4 +1,4 @@
-"""`evaluate` plays many episodes with a policy and sums up their results."""
+"""`evaluate` plays many episodes with a policy and summarises their results."""
 
 from .config import EvaluationConfig
 from .evaluate import Evaluation, evaluate

@@ -75,7 +75,7 @@ class EvaluationRecord(BaseModel, frozen=True, extra="forbid"):
     """``config.json`` of an evaluation's folder: everything that its results depend on."""
 
     problems: str
-    """The source. Not compared, since the digests say more."""
+    """The source. Not compared, since the digests are more precise."""
     digests: dict[str, str]
     """`Problem.digest` of each problem, by id, in order."""
     policy: str
@@ -87,7 +87,7 @@ class EvaluationRecord(BaseModel, frozen=True, extra="forbid"):
     command_timeout: float
     harness_feedback: int = 0
     weights: str = "default"
-    """The reward preset; other weights as JSON; the name of a function."""
+    """The reward preset, other weights as JSON, or the name of a function."""
     sampling: dict[str, Any] = {}
     """Temperature and similar options, for policies with a model."""
     image: str = ""
@@ -95,9 +95,9 @@ class EvaluationRecord(BaseModel, frozen=True, extra="forbid"):
     prompts: str = ""
     """A digest of the system and user message of one problem; empty if unknown."""
     version: str = ""
-    """This package's version, with the first digits of `scoring.rules_digest` behind a plus sign; empty if unknown."""
+    """This package's version, with the first digits of `scoring.rules_digest` after a plus sign; empty if unknown."""
     rules: dict[str, Any] = {}
-    """The other rules of the episodes that are not the defaults."""
+    """The other rules of the episodes that differ from the defaults."""
     model_files: str = ""
     """A digest of a local model's files; empty if unknown."""
     reward_digest: str = ""
@@ -180,16 +180,16 @@ def _reward_name(reward: Reward) -> str:
     dump = getattr(reward, "model_dump_json", None)
     if dump is not None:
         return str(dump())
-    if callable(reward):  # its repr may hold its address, which is another one in each process
+    if callable(reward):  # its repr may contain its address, which differs between processes
         return str(getattr(reward, "__qualname__", type(reward).__qualname__))
     return json.dumps(reward, sort_keys=True, default=repr)
 
 
 def reward_digest(function: RewardFunction) -> str:
-    """Twelve hex digits that identify a function's code; of anything with a state, others each time.
+    """Twelve hex digits that identify a function's code; random for anything with state.
 
-    A state (a closure, defaults, arguments of a partial, attributes of an object) cannot be compared in general. What
-    the function calls is not included.
+    State (a closure, defaults, arguments of a partial, attributes of an object) cannot be compared in general. The
+    functions that it calls are not included.
     """
     if type(function) is FunctionType and not (
         function.__closure__ or function.__defaults__ or function.__kwdefaults__
@@ -199,7 +199,7 @@ def reward_digest(function: RewardFunction) -> str:
 
 
 def _code(value: object) -> str:
-    """A text with what code does, the same in every process."""
+    """A text that represents code, the same in every process."""
     if isinstance(value, CodeType):
         return repr((value.co_code, value.co_names, [_code(held) for held in value.co_consts]))
     return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
@@ -216,7 +216,7 @@ def _digest(text: str) -> str:
 
 
 def _model(policy: Policy) -> Policy:
-    """The policy with the weights and the options: of an agent that samples from a model, the model."""
+    """The policy that has the weights and options: for an agent that samples from a model, the model."""
     model = getattr(policy, "model", None)
     return model if isinstance(model, TokenSamplerPolicy) else policy
 

@@ -4,8 +4,8 @@
 
     for every (sample, problem) without a result: Episode ── play ──► results.jsonl
 
-A killed run leaves complete lines. The same configuration with the same folder plays the missing episodes, each with
-the seed that it would have had, so the results are the same as without the interruption.
+A killed run loses only unfinished episodes. The same configuration with the same folder plays these, each with the
+seed that it would have had, so the results are the same as without the interruption.
 """
 
 from __future__ import annotations
@@ -82,25 +82,25 @@ class Evaluation:
     folder: Path | None
     """The folder of the results; None if they were not saved."""
     spent: Spent | None = None
-    """What was spent on the model in all, earlier runs in the folder included."""
+    """What was spent on the model in total, including earlier runs in the folder."""
     stopped: str = ""
     """Which limit stopped it before every episode had a verdict; empty if none did."""
     notes: Mapping[str, Note] = field(default_factory=dict)
-    """What is known of the problems that are rows of CVDP, by id."""
+    """What is known about the problems that are rows of CVDP, by id."""
 
     @cached_property
     def summary(self) -> Summary:
-        """The results summed up."""
+        """The summary of the results."""
         episodes = self.record.samples * len(self.record.digests)
         return summarise(self.results, episodes=episodes, spent=self.spent)
 
     @cached_property
     def unstated(self) -> list[Unstated]:
-        """The failed episodes for which a demand accounts that no task states."""
+        """The failed episodes that an unstated demand explains."""
         return find_unstated(self.results, self.notes, self.folder)
 
     def as_json(self) -> dict[str, Any]:
-        """What ``summary.json`` holds."""
+        """The content of ``summary.json``."""
         return self.summary.as_json() | {"unstated": [asdict(episode) for episode in self.unstated]}
 
 
@@ -127,7 +127,7 @@ async def evaluate(
 
     Raises:
         UsageError: No problem can be scored, the policy cannot play one of them, a prompt does not fit its limit, or
-            the folder holds something else. Raised before any episode is played.
+            the folder contains something else. Raised before any episode is played.
         SandboxError: The machine fails repeatedly. Finished results are on disk.
     """
     observer = observer or Observer()
@@ -162,7 +162,7 @@ async def evaluate(
             if rules.prompt_limit is not None:
                 await asyncio.to_thread(open_prompt, problem, rules, renderer)
         if inside and rules.harness_feedback:
-            raise UsageError(f"harness_feedback: {player.name} works inside the sandbox, so cannot submit; use 0")
+            raise UsageError(f"harness_feedback: {player.name} works inside the sandbox, so it cannot submit; use 0")
         file: ResultsFile | None = None
         if config.keep:
             file = owned.enter_context(
@@ -220,7 +220,7 @@ class _Run:
     renderer: Renderer
     provider: SandboxProvider
     unpooled: SandboxProvider
-    """Makes the same sandboxes, and keeps none ready."""
+    """Makes the same sandboxes, without keeping any ready."""
     grader: Grader
     observer: Observer
     file: ResultsFile | None
@@ -229,13 +229,13 @@ class _Run:
     faults_in_a_row: int = 0
     ledger: Ledger = field(default_factory=Ledger)
     stopped: str = ""
-    """Which limit is reached; then no further request is made."""
+    """Which limit is reached, so that no further request is made; empty if none is."""
     last_result: float | None = None
     """When an episode last got a result, by the monotonic clock."""
     away_since: float | None = None
-    """When the daemon or the model was first found away since then, in its latest outage; None if it was not."""
+    """When the latest outage of the daemon or the model since then was first noticed; None if there was none."""
     outages: int = 0
-    """How many outages began since then."""
+    """The number of outages that began since then."""
 
     async def play(self) -> None:
         # First sample 0 of every problem, then sample 1, and so on.
@@ -256,11 +256,11 @@ class _Run:
                 worker.cancel()
             await asyncio.gather(*workers, return_exceptions=True)  # so that their sandboxes are closed
             raise
-        if self.stopped:  # answers on their way have arrived since
+        if self.stopped:  # pending answers have arrived since
             self.stopped = self.ledger.reached or self.stopped
 
     async def _work(self, todo: Iterator[tuple[Problem, int]]) -> None:
-        """Play episodes until none is left. All workers share the iterator, so each episode is taken once."""
+        """Play episodes until all are taken. All workers share the iterator, so each episode is taken once."""
         for problem, sample in todo:
             with logging_as(f"{problem.id}/{sample}"):
                 result = await self._unless_stopped(problem, sample)
@@ -274,7 +274,7 @@ class _Run:
             self.observer.finished(result)
 
     async def _unless_stopped(self, problem: Problem, sample: int) -> EpisodeResult | None:
-        """The result of an episode; None if a limit stops it. What it used is saved, however the run ends."""
+        """The result of an episode; None if a limit stops it. What it spent is saved, however the run ends."""
         tally = Tally(self.ledger)
         try:
             self.ledger.check()
@@ -286,7 +286,7 @@ class _Run:
                 if isinstance(error, LimitReached):
                     await self.file.append_when_there_is_room(line)
                 else:
-                    with contextlib.suppress(SandboxError, UsageError):  # the other error is the reason
+                    with contextlib.suppress(SandboxError, UsageError):  # `error` is raised instead
                         self.file.append(line)
             if not isinstance(error, LimitReached):
                 raise
@@ -332,10 +332,10 @@ class _Run:
 
     def _is_outage(self, error: SandboxError, begun: float) -> bool:
         """Whether an attempt that began at `begun` failed because of an outage, so that it does not count against its
-        episode: the daemon or the model is away, and no episode has got a result since.
+        episode: the daemon or the model does not answer, and no episode has got a result since.
 
-        What ends an attempt that was longer than an outage may last is a new outage. Their number has a bound, as a
-        model may fail late in every attempt.
+        A fault that ends an attempt longer than an outage may last starts a new outage. The number of outages is
+        limited, as a model may fail late in every attempt.
         """
         if not isinstance(error, (DaemonError, ModelError)) or isinstance(error, RequestRefused):
             return False
@@ -355,7 +355,7 @@ class _Run:
             raise type(error)(message) from error
 
 
-# ---- what is needed before the first episode: the problems, and who grades them
+# ---- what is needed before the first episode: the problems, and their graders
 
 
 def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Problem]:
@@ -376,12 +376,12 @@ def scorable_problems(config: EvaluationConfig, observer: Observer) -> list[Prob
 
 
 async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -> None:
-    """Get a rating from the judge that the options name, if any of the problems needs it.
+    """Test the judge that the options name with one rating, if any of the problems needs it.
 
     Raises:
-        UsageError: Its service will never answer, such as for a wrong key or model, or refuses this question, too.
-        ModelError: It does not answer.
-        HarnessError: It gives no rating.
+        UsageError: The service will never answer, such as for a wrong key or model, or refuses even this question.
+        ModelError: The service does not answer.
+        HarnessError: The answer contains no rating.
     """
     name, (weights, _) = config.episode.grading.judge, read_reward(config.reward)
     rated = weights is None or weights.simulate
@@ -397,11 +397,11 @@ async def require_judge(config: EvaluationConfig, problems: Iterable[Problem]) -
 
 
 async def require_images(config: EvaluationConfig, problems: Iterable[Problem], provider: SandboxProvider) -> None:
-    """Build what harnesses build on images of the caller's, and start a sandbox in each of these and of the caller's.
+    """Build the images that harnesses base on the caller's, and test that a sandbox starts in each of both kinds.
 
     Raises:
-        SandboxError: A sandbox does not start, after `EpisodeConfig.start_attempts`; as an `ImageError`, at once, if
-            there is no such image, or its build fails.
+        SandboxError: A sandbox does not start within `EpisodeConfig.start_attempts`; an `ImageError`, at once, if there
+            is no such image or its build fails.
     """
     starting = START.retrying(
         lambda error: isinstance(error, SandboxError) and not isinstance(error, ImageError),
@@ -427,7 +427,7 @@ async def make_grader(
     """The runtime's grader; a new one for a provider that the caller gave."""
     weights, function = read_reward(config.reward)
     gradings = config.samples * problems * (1 + config.episode.harness_feedback)
-    waiting = min(WAITING, config.concurrency, gradings - 1)  # the first grading finds none waiting
+    waiting = min(WAITING, config.concurrency, gradings - 1)  # for the first grading, none is waiting
     cache, options = default_cache_dir() if config.cache else None, config.episode.grading
     scorer: Grader
     if runtime is not None:

@@ -42,15 +42,15 @@ class ExportConfig(Options):
     keep_malformed: bool = False
     """With sft and dpo: include episodes with malformed turns, which a model should not learn to write."""
     keep_violations: bool = False
-    """Include episodes with attempts on the grader."""
+    """Include episodes with attempts against the grader."""
     pairs: int = Field(default=4, ge=1)
     """With dpo: upper bound on the pairs of one prompt."""
 
     def lack(self, passed: bool | None, reward: float | None) -> str:
-        """Why an episode with this verdict and reward is left out, which are None where unknown; empty if it is not."""
+        """Why an episode with this verdict and reward (None: unknown) is left out; empty if it is exported."""
         if self.passed_only and not passed:
             return "did not pass"
-        if self.min_reward is not None and (reward is None or not reward >= self.min_reward):  # or it is NaN
+        if self.min_reward is not None and (reward is None or not reward >= self.min_reward):  # also if it is NaN
             return "too little reward"
         return ""
 
@@ -112,7 +112,7 @@ def _preference_rows(transcripts: Iterable[Transcript], config: ExportConfig, le
         groups[key][0 if _metadata(transcript)["passed"] else 1].append(transcript)
     for chosen, rejected in groups.values():
         if not chosen or not rejected:
-            left_out["all of its problem passed" if chosen else "all of its problem failed"] += len(chosen or rejected)
+            left_out["no failed counterpart" if chosen else "no passed counterpart"] += len(chosen or rejected)
         yield from islice(_pairs(_distinct(chosen), _distinct(rejected), config.style), config.pairs)
 
 
@@ -120,7 +120,7 @@ def messages(transcript: Transcript, style: Style) -> list[Row]:
     """An episode as chat messages.
 
     Raises:
-        UsageError: The style is not ``dialect``, and the transcript's renderer is unknown or a package of it is
+        UsageError: The style is not ``dialect``, and the transcript's renderer is unknown or its package is
             missing, so its turns cannot be parsed.
     """
     header, renderer = transcript.header, renderer_of(transcript)
@@ -148,9 +148,9 @@ def _tools(transcript: Transcript, style: Style) -> Row:
 def _turn_as_text(turn: TurnRecord, renderer: Renderer | None) -> list[Row]:
     text = turn.completion if turn.native is None or renderer is None else renderer.turn_text(turn.native)
     for stop in renderer.stop if renderer is not None else ():
-        text = text.removesuffix(stop) if isinstance(stop, str) else text  # gpt-oss's, as ids, tell a call from an end
+        text = text.removesuffix(stop) if isinstance(stop, str) else text  # gpt-oss's ids tell a call from the end
     reply = [{"role": "user", "content": printable(turn.observation)}] if turn.observation else []
-    return [{"role": "assistant", "content": printable(text)}, *reply]  # readers of JSON refuse lone surrogates
+    return [{"role": "assistant", "content": printable(text)}, *reply]  # JSON parsers reject lone surrogates
 
 
 def _turn_with_calls(turn: TurnRecord, renderer: Renderer | None, style: Style) -> list[Row]:
@@ -215,7 +215,7 @@ def _exported(
             lack: lack,
             "violations": not config.keep_violations and score.get("violations"),
             "malformed turns": format != "tokens" and malformed,
-            "tools of an agent's own": format != "tokens" and any(turn.outside for turn in turns),
+            "used an agent's own tools": format != "tokens" and any(turn.outside for turn in turns),
             "no tokens recorded": format == "tokens" and not any(turn.token_ids for turn in turns),
         }
         reason = next((reason for reason, applies in reasons.items() if applies), None)

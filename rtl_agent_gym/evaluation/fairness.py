@@ -1,4 +1,4 @@
-"""Failed episodes that are explained by a demand of the tests which no task states, as far as is known."""
+"""Failed episodes that are explained by a known demand of the tests which the task does not state."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _DESIGN = re.compile(r"rtl/.*\.s?vh?")
 
 @dataclass(frozen=True)
 class Unstated:
-    """A failed episode whose failed tests are those that a design which follows the task fails, too.
+    """A failed episode whose failed tests are those that a design which only follows the task also fails.
 
-    The design compiled, and `Statement.explains` its failures: by the names of the tests and, where the demand has a
-    mark in the text, by the submitted files. Whether the design is right apart from that is not known: a test that
-    fails for the demand may hide other mistakes. How the episode ended does not matter, since it is graded anyway.
+    The design compiled, and `Statement.explains` its failures: by the names of the tests and, if the demand can be
+    found in the text, by the submitted files. The design may have other mistakes, hidden by a test that fails because
+    of the demand. How the episode ended does not matter, since it is graded anyway.
     """
 
     problem_id: str
@@ -35,11 +35,11 @@ class Unstated:
 def find_unstated(
     results: Iterable[EpisodeResult], notes: Mapping[str, Note], folder: Path | None = None
 ) -> list[Unstated]:
-    """The failed episodes for which an unstated demand accounts, in order of their keys.
+    """The failed episodes that an unstated demand explains, sorted by `EpisodeResult.key`.
 
     Args:
-        folder: The folder that paths of transcripts are relative to. The submitted files are read from them; without a
-            transcript, only demands that do not need the files are found.
+        folder: The folder that paths of transcripts are relative to. Submitted files are read from transcripts; without
+            one, only demands that do not need the files are found.
     """
     found = []
     for result in sorted(results, key=lambda result: result.key):
@@ -47,10 +47,10 @@ def find_unstated(
         if note is None or score is None or score.passed:
             continue
         if score.violations or score.format < 1 or score.compile < 1:
-            continue  # it failed for that
+            continue  # that is why it failed
         failed = {bare_name(test.name) for test in score.tests if test.outcome not in ("passed", "skipped")}
         if not any(demand.explains(failed, {}) for demand in note.wants):
-            continue  # with any files
+            continue  # whatever the files
         files = _submitted(result, folder)
         demand = next((wanted for wanted in note.wants if wanted.explains(failed, files)), None)
         if demand is not None:

@@ -36,19 +36,19 @@ Cause = Literal[
     "tests",
     "untested",
 ]
-"""Why an episode did not pass; the first of these that is true:
+"""Why an episode did not pass; the first of these that applies:
 
 ``machine``: no verdict, since the machine or the model's service failed. ``refused``: the model refused, or a content
 filter of its service did. ``malformed``: too many malformed turns.
 ``out of turns or tokens``: the limit on turns or tokens, or the model's context, was reached. ``broken sandbox``: the
-agent's own commands ended its sandbox. ``violation``: an attempt on the grader. ``missing``: a target file is missing.
-``syntax``, ``interface``, ``compile``, ``tests``: the first stage that did not fully succeed. ``untested``: no stage
-failed, but with these weights (``proxy``) nothing is compiled or run.
+agent's own commands ended its sandbox. ``violation``: an attempt against the grader. ``missing``: a target file is
+missing. ``syntax``, ``interface``, ``compile``, ``tests``: the first stage that did not fully succeed.
+``untested``: no stage failed, but with these weights (``proxy``) nothing is compiled or run.
 """
 
 
 Seconds = Annotated[float, AfterValidator(lambda value: value if -1e100 < value < 1e100 else 0.0)]
-"""A time. One that is not finite, which only a damaged record has, is unknown and reads as 0."""
+"""A time. A value that is not finite, as only a damaged record has, is read as 0."""
 
 
 class EpisodeResult(BaseModel, frozen=True):
@@ -61,7 +61,7 @@ class EpisodeResult(BaseModel, frozen=True):
     difficulty: str
     seed: int
     score: Score | None = None
-    """None if the machine failed; the episode then counts in no rate."""
+    """None if the machine failed; the episode is then excluded from all rates."""
     fault: str | None = None
     """The machine fault, if there is no score."""
     retries: int = 0
@@ -79,7 +79,7 @@ class EpisodeResult(BaseModel, frozen=True):
     """Processes of the agent that the kernel ended for lack of memory, which is not a machine fault; None if
     unknown."""
     spent: Spent | None = None
-    """What all attempts at the episode used, those included that a fault ended; None if unknown."""
+    """What all attempts at the episode used, including those that a fault ended; None if unknown."""
     seconds: Seconds = 0.0
     """Wall time from the start of the sandbox to the score."""
     acting_seconds: Seconds = 0.0
@@ -104,7 +104,7 @@ class EpisodeResult(BaseModel, frozen=True):
 
     @classmethod
     def of_transcript(cls, transcript: Transcript, /, **fields: Any) -> EpisodeResult:
-        """The result of a recorded episode, as far as the transcript tells; `fields` adds the other fields."""
+        """The result of a recorded episode, as far as the transcript shows; `fields` adds the other fields."""
         header, end = transcript.header, transcript.end
         ids = [turn.token_ids for turn in transcript.turns if turn.token_ids is not None]
         return cls(
@@ -157,7 +157,7 @@ class EpisodeResult(BaseModel, frozen=True):
         if score.syntax < 1 or score.interface < 1:
             return "syntax" if score.syntax < 1 else "interface"
         if not score.tests_total:
-            return "untested"  # anything that was run counts as a test at least
+            return "untested"  # whatever was run counts as at least one test
         return "compile" if score.compile < 1 else "tests"
 
 
@@ -223,11 +223,11 @@ class Summary:
     oom_kills: int = 0
     """Processes of agents that the kernel ended for lack of memory, as far as that is known."""
     spent: Spent | None = None
-    """Tokens and money in all, with those of attempts that were lost; None if unknown."""
+    """Total tokens and money, including those of lost attempts; None if unknown."""
     noted: int = 0
     """Problems with a verdict that have a note (`problems.notes`)."""
     fair: Summary | None = None
-    """The same of the rows that are known to be fair; None if no problem has a note, or none with a verdict is fair."""
+    """The summary of the rows that are known to be fair; None if none of them has a verdict."""
 
     def as_json(self) -> dict[str, Any]:
         """The summary as data for JSON."""
@@ -242,11 +242,11 @@ def summarise(
     spent: Spent | None = None,
     same_policy: bool = True,
 ) -> Summary:
-    """Sum up results.
+    """Summarise results.
 
     Args:
         episodes: The number of requested episodes; None for the number of results.
-        spent: What was spent in all; None for the sum over `results`.
+        spent: What was spent in total; None for the sum over `results`.
         same_policy: Whether one policy played them all; otherwise pass@k has no meaning, and is left out.
     """
     of_fair = [result.model_copy(update={"fair": None}) for result in results if result.fair]
@@ -274,7 +274,7 @@ def summarise(
 
 
 def verdicts(results: Iterable[EpisodeResult]) -> dict[str, list[bool]]:
-    """For each problem: whether its episodes passed, of those with a verdict."""
+    """For each problem, whether each of its episodes with a verdict passed."""
     found: dict[str, list[bool]] = defaultdict(list)
     for result in results:
         if result.score is not None:

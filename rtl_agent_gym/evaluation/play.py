@@ -19,7 +19,7 @@ from .outcome import EpisodeResult
 from .spending import Spent, Tally
 
 SLOWEST_START = 60.0
-"""Seconds that the program of an agent may take besides the commands of a turn, such as to start."""
+"""Seconds that the program of an agent may take in addition to the commands of a turn, for example to start."""
 
 
 def _ignore(*_: object) -> None:
@@ -37,7 +37,7 @@ class Observer:
     begun: Callable[[Problem, int], None] = _ignore
     """An episode begins: problem and sample."""
     opening: Callable[[Opening], None] = _ignore
-    """Its prompt."""
+    """The prompt of an episode."""
     completion: Callable[[int, Completion], None] = _ignore
     """The number of a turn, from 1, and the policy's completion."""
     output: Callable[[bytes], None] = _ignore
@@ -84,8 +84,8 @@ async def play(
 
     Raises:
         LimitReached: A limit of `tally` is reached; the episode has no score.
-        SandboxError: The machine failed, or the service behind the policy; the episode has no score.
-        UsageError: The policy cannot play this problem, or returns something else than a `Completion`.
+        SandboxError: The machine or the service of the policy failed; the episode has no score.
+        UsageError: The policy cannot play this problem, or returns something other than a `Completion`.
     """
     observer, tally = observer or Observer(), tally or Tally()
     begun, acting = time.monotonic(), 0.0
@@ -150,7 +150,7 @@ async def play(
 
 
 async def _next_turn(player: Player | TokenPlayer, episode: Episode, messages: Sequence[Message]) -> Completion | None:
-    """The player's next turn. Raises `UsageError` if that is something else than its protocol allows."""
+    """The player's next turn. Raises `UsageError` if its protocol does not allow what it returned."""
     method, answer = (
         ("sample", player.sample(episode.tokens)) if isinstance(player, TokenPlayer) else ("act", player.act(messages))
     )

@@ -1,4 +1,4 @@
-"""Recorded episodes, as the viewer, the reports and the exports read them: where they are, and what is in them."""
+"""Reading recorded episodes for the viewer, the reports and the exports: finding the files and what they contain."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Data = dict[str, Any]
 OF_A_RUN = {"checkpoints.jsonl", "metrics.jsonl", "results.jsonl"}
 """The ``.jsonl`` files of a run that are not transcripts."""
 LARGEST_KL = 1e6
-"""Nats of a token; more comes from values that are no log-probabilities."""
+"""Nats per token; larger values come from numbers that are not log-probabilities."""
 
 
 def transcript_files(source: Path, *, evaluations: bool = True) -> list[Path]:
@@ -60,7 +60,7 @@ def transcript_files(source: Path, *, evaluations: bool = True) -> list[Path]:
 
 
 def _is_of_a_run(evaluations: Path) -> bool:
-    # The last is there before anything is played, the others after the first step.
+    # The last exists before anything is played, the others after the first step.
     return any((evaluations.parent / name).exists() for name in ("checkpoints.jsonl", "metrics.jsonl", "code.diff"))
 
 
@@ -110,8 +110,8 @@ def outcome(transcript: Transcript) -> str:
 def token_kl(turn: TurnRecord) -> list[float | None] | None:
     """Student minus teacher log-probability of each sampled token, an estimate of the reverse KL in nats.
 
-    A value is None if the teacher cannot score the token, or if it is no number of nats; the result is None if
-    log-probabilities were not recorded.
+    A value is None if the teacher cannot score the token, or if the difference is not below `LARGEST_KL`; the
+    result is None if log-probabilities were not recorded.
     """
     if turn.logprobs is None or turn.teacher_logprobs is None:
         return None
@@ -127,7 +127,7 @@ def mean_kl(transcript: Transcript) -> float | None:
 
 
 def summary(transcript: Transcript, *, run: str = "") -> Data:
-    """The episode's row in the list; `run`: the folder that its ``transcripts`` folder is in."""
+    """The episode's row in the list; `run`: name of the folder that contains its ``transcripts`` folder."""
     header, score = transcript.header, transcript.score.score if transcript.score is not None else {}
     result, how = EpisodeResult.of_transcript(transcript), outcome(transcript)
     return {
@@ -154,7 +154,7 @@ def summary(transcript: Transcript, *, run: str = "") -> Data:
 
 
 def episode(transcript: Transcript) -> Data:
-    """The complete episode."""
+    """The complete episode, as data for the viewer."""
     header = transcript.header
     renderer = renderer_of(transcript)
     end, score = transcript.end, transcript.score

@@ -56,7 +56,7 @@ class Replay:
     """Whether a score was recorded and compared."""
     divergence: Divergence | None = None
     notes: list[str] = field(default_factory=list)
-    """Other conditions than in the recorded run, and missing parts of the record."""
+    """Conditions that differ from the recorded run, and missing parts of the record."""
 
     @property
     def identical(self) -> bool:
@@ -140,7 +140,7 @@ async def replayed_to(
     provider: SandboxProvider,
     grader: Grader,
 ) -> AsyncIterator[tuple[Replay, Sandbox]]:
-    """Replay up to a turn; gives the comparison so far and the sandbox in that state. See `replay`.
+    """Replay up to a turn; yields the comparison so far and the sandbox in that state. See `replay`.
 
     Args:
         turn: 1-based; its own commands are not run. The number of turns plus one gives the state at the end.
@@ -192,11 +192,11 @@ async def _started(
     if header.rules_digest not in ("", rules_digest()):
         note("the grader has changed since the recording, so the score may differ")
     if any(record.outside for record in transcript.turns):
-        note("an agent's own program ran its tools in the sandbox: their files are restored, and the tools do not run")
+        note("an agent's own program ran tools in the sandbox: their files are restored, the tools are not run again")
     if any(record.outside and record.left_out for record in transcript.turns):
-        note("its files that were too large, too many or not text are not in the record, and so are not restored")
+        note("files that were too large, too many or not text are not in the record, so they are not restored")
     if not transcript.complete:
-        note(f"the episode was cut off after turn {len(transcript.turns)}, such as by a crash; the rest is compared")
+        note(f"the record was cut off after turn {len(transcript.turns)}, such as by a crash; its turns are compared")
     elif end is not None and end.error:
         note(f"the recorded episode ended with a machine fault and has no score: {end.error}")
     async with Episode(
@@ -207,8 +207,8 @@ async def _started(
         now = getattr(episode.sandbox, "image_id", "") if rules.workspace == "shell" else ""
         if recorded and now and recorded != now:
             note(
-                f"recorded on image {recorded[:19]}, replayed on {now[:19]}: tools of other versions may answer "
-                "differently"
+                f"recorded on image {recorded[:19]}, replayed on {now[:19]}: other versions of tools may print "
+                "something else"
             )
         yield episode, report
 
@@ -247,13 +247,13 @@ async def _step(episode: Episode, record: TurnRecord, report: Replay, ignored: s
 
 
 async def restore(sandbox: Sandbox, record: TurnRecord) -> None:
-    """Give the files their state after a turn of an agent's own program, which is not there to repeat it.
+    """Restore the files to their state after a turn of an agent's own program, which is not run again.
 
     Raises `SandboxError` if that is not possible.
     """
-    if gone := [path for path, text in record.files.items() if text is None]:  # first: one may be a folder now
+    if gone := [path for path, text in record.files.items() if text is None]:  # first: such a path may be a folder now
         names = "\0".join(gone).encode(errors="surrogateescape")
-        removed = await sandbox.exec(["xargs", "-0", "rm", "-rf", "--"], stdin=names)  # arguments are limited
+        removed = await sandbox.exec(["xargs", "-0", "rm", "-rf", "--"], stdin=names)  # argument lists are limited
         if removed.exit_code != 0:
             raise SandboxError(
                 f"files that turn {record.turn} removed are still there: {removed.output.strip()[-400:]}"
@@ -290,7 +290,7 @@ def _views(action: str, commands: Sequence[CommandRecord]) -> dict[str, Any]:
 
 
 def _comparable(was: Data, now: Data, ignored: set[str]) -> tuple[Data, Data]:
-    """The fields that both scores have (versions measure different fields), without the ignored."""
+    """The fields that both scores have (versions measure different fields), without those in `ignored`."""
     both = [name for name in was if name not in ignored and name in now]
     return {name: was[name] for name in both}, {name: now[name] for name in both}
 
@@ -304,12 +304,12 @@ def _diff(before: str, after: str) -> str:
     return "\n".join(lines)
 
 
-# ---- ratings of a judge, which are repeated
+# ---- ratings of a judge, which are reused
 
 
 @dataclass(frozen=True)
 class RecordedJudge:
-    """Gives the rating of a record; implements `Judge`."""
+    """A `Judge` that repeats the rating of a record."""
 
     name: str
     rating: float
@@ -322,7 +322,7 @@ class RecordedJudge:
 
 
 def recorded_judge(transcript: Transcript) -> RecordedJudge | None:
-    """The judge that a transcript's score names; None if none rated it."""
+    """The judge that a transcript's score names; None if there was no judge."""
     score = transcript.score.score if transcript.score is not None else {}
     name, rating, reason = score.get("judge"), score.get("rating", 0.0), str(score.get("reason", ""))
     if not (isinstance(name, str) and name and isinstance(rating, int | float)):
@@ -429,7 +429,7 @@ VOLATILE: tuple[Volatile, ...] = (
 
 
 _READER_GONE = re.compile(r'^Unable to get version from ".*"\n', re.MULTILINE)
-"""What ``iverilog -V`` says of its parts that find the reader of a pipe gone. In ``| head -1``, that is a race."""
+"""Printed by ``iverilog -V`` when its programs find that a pipe's reader has ended; with ``| head -1``, a race."""
 
 
 def mask_volatile(text: str) -> str:

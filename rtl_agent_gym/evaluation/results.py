@@ -1,6 +1,6 @@
 """The results of an evaluation in its folder: one line for each finished episode.
 
-The folder holds ``config.json``, ``results.jsonl`` and ``transcripts/``, and after the last episode ``summary.json``
+The folder contains ``config.json``, ``results.jsonl`` and ``transcripts/``, and after the last episode ``summary.json``
 and the official runner's files. If a crash cut off the last line of ``results.jsonl``, that line is dropped.
 """
 
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 def read_results(folder: Path) -> list[EpisodeResult]:
-    """The results of a run, one for each episode: the first with a verdict, or else the last.
+    """The results of a run, one for each episode: its first with a verdict, or else its last.
 
     An episode that a limit on money or tokens stopped has no result.
 
@@ -53,7 +53,7 @@ def read_spending(folder: Path, prices: Priced | None = None) -> Spent:
     """What a run has spent: the sum over all lines, since a repeated episode was paid for more than once.
 
     Args:
-        prices: For the lines whose cost is unknown, since the run then had no prices.
+        prices: Applied to lines whose cost is unknown, since the run had no prices when they were written.
 
     Raises:
         TranscriptError: As `read_results`.
@@ -97,16 +97,16 @@ def read_config(folder: Path) -> EvaluationRecord:
 class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
     """Appends results, each flushed before the call returns. Closed by `close` or at the end of a ``with`` block.
 
-    Owns ``results.jsonl`` and a lock on it, which the system releases when the process ends. A folder that holds
+    Owns ``results.jsonl`` and a lock on it, which the system releases when the process ends. A folder that contains
     something else is not changed.
 
     Args:
         folder: The evaluation's folder.
         record: The evaluation; saved as ``config.json``.
-        resume: Whether the folder may hold results already.
+        resume: Whether the folder may already contain results.
 
     Raises:
-        UsageError: The folder holds another evaluation or another kind of run, another process uses it, or it cannot be
+        UsageError: The folder has another evaluation or another kind of run, another process uses it, or it cannot be
             written to.
         SandboxError: The disk is full.
     """
@@ -125,7 +125,7 @@ class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
             self.done = {result.key: result for result in read_results(folder)}
             """Results so far, by `EpisodeResult.key`."""
             if self.done and not resume:
-                raise UsageError(f"{folder} holds results already; resume, or choose another folder")
+                raise UsageError(f"{folder} already contains results; resume, or choose another folder")
         except BaseException:
             self._file.close()
             raise
@@ -140,34 +140,34 @@ class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
             raise UsageError(
                 f"{self.folder}: another process is running this evaluation; wait, or choose another --out"
             ) from error
-        except OSError as error:  # such as of Lustre without its option flock
+        except OSError as error:  # such as on Lustre mounted without flock
             raise UsageError(
                 f"{self.folder}: its file system cannot lock files ({error.strerror}); choose another --out"
             ) from error
 
     def _check(self, record: EvaluationRecord) -> EvaluationRecord | None:
-        """The folder's record, or None. Raises `UsageError` if it is another evaluation's, or missing with results."""
+        """The folder's record, or None. Raises `UsageError` if it is another evaluation's, or if only results exist."""
         with writing("--out", self.folder):
             if not (self.folder / "config.json").exists():
                 results = self.folder / "results.jsonl"
                 if results.exists() and results.stat().st_size:
-                    raise UsageError(f"{self.folder} holds results without their config.json; choose another --out")
+                    raise UsageError(f"{self.folder} has results without their config.json; choose another --out")
                 return None
         try:
             known = read_config(self.folder)
         except TranscriptError as error:
             raise UsageError(
-                f"{self.folder} holds something else than an evaluation of this version ({error}); choose another --out"
+                f"{self.folder} contains no evaluation of this version ({error}); choose another --out"
             ) from error
         if changed := record.differences(known):
             raise UsageError(
-                f"{self.folder} holds results of another evaluation, which differs in {', '.join(changed)}; "
+                f"{self.folder} contains results of another evaluation, which differs in {', '.join(changed)}; "
                 "choose another --out"
             )
         return known
 
     def _save(self, record: EvaluationRecord) -> EvaluationRecord:
-        """Write ``config.json`` unless the folder's has as many samples; returns the record that is then there."""
+        """Write ``config.json`` unless the existing one has as many samples. Returns the record in the folder."""
         known = self._check(record)
         if known is not None and known.samples >= record.samples:
             return known
@@ -189,7 +189,7 @@ class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
         """Write a result, unless its episode has a verdict already; returns the result that counts.
 
         Raises:
-            SandboxError: The disk is full; the file is as it was.
+            SandboxError: The disk is full; the file is unchanged.
         """
         known = self.done.get(result.key)
         if known is not None and known.score is not None:
@@ -217,13 +217,13 @@ class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
                 if getattr(error.__cause__, "errno", None) not in (errno.ENOSPC, errno.EDQUOT):
                     raise
                 if not waited:
-                    logger.warning("%s; results wait for room", error)
+                    logger.warning("%s; results will be written when there is space", error)
                 waited = True
                 await asyncio.sleep(recording.DISK_PAUSE)
 
     def close(self) -> None:
         """Close the file, which releases the lock. Idempotent."""
-        with contextlib.suppress(OSError):  # `append` has raised for what could not be written
+        with contextlib.suppress(OSError):  # `append` has raised for results that could not be written
             self._file.close()
 
 
@@ -315,9 +315,9 @@ def _metadata(config: EvaluationRecord, timestamp: str) -> dict[str, Any]:
 
 
 def write_official(folder: Path, results: Sequence[EpisodeResult], config: EvaluationRecord) -> list[Path]:
-    """Write the files into a run's folder. Returns the reports; the last is for the official reporter."""
+    """Write the official runner's files into a folder. Returns the reports; the last is for the official reporter."""
     timestamp = time.strftime("%Y-%m-%d %H:%M:%S")
-    played = 1 + max((result.sample for result in results), default=0)  # some samples may be missing yet
+    played = 1 + max((result.sample for result in results), default=0)  # some samples may still be missing
     several = config.samples > 1
     names = [f"sample_{number + 1}" for number in range(played)]
     written: dict[Path, dict[str, Any]] = {}
@@ -330,7 +330,7 @@ def write_official(folder: Path, results: Sequence[EpisodeResult], config: Evalu
         samples = [written[folder / name / "report.json"] | {"sample_index": at} for at, name in enumerate(names)]
         composite = {"metadata": _metadata(config, timestamp) | extra, "samples": samples}
         written[folder / "composite_report.json"] = composite
-        for name in ("raw_result.json", "report.json"):  # of the folder when it had one sample
+        for name in ("raw_result.json", "report.json"):  # from when the run had one sample
             (folder / name).unlink(missing_ok=True)
     for path, content in written.items():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,11 +1,11 @@
 """What an evaluation spends on its model, and the limits on it.
 
-Every answer counts when it arrives, also those of episodes that a machine fault ends; so do requests that brought no
-answer, as far as the service reports their tokens. Each line of ``results.jsonl`` holds what its attempts used, so a
-run that continues later knows what was spent before.
+Every answer counts when it arrives, even if a machine fault then ends the episode. Requests without an answer count if
+the service reports their tokens. Each line of ``results.jsonl`` contains what its attempts used, so a run that is
+continued later knows what was spent before.
 
-A limit is checked before each request and never ends one. So of a limited evaluation, at most one request for each
-episode that is played at the same time, with its retries, comes on top.
+A limit is checked before each request and never interrupts one. An evaluation can therefore exceed its limit by at most
+one request, including its retries, per concurrent episode.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ STOPPED = "limit"
 
 
 class Spent(BaseModel, frozen=True):
-    """Turns, tokens and money, summed over answers and over requests that brought none."""
+    """Answers, tokens and money, summed over answers and over requests without an answer."""
 
     answers: int = 0
     prompt_tokens: int | None = 0
-    """Tokens read, those from a cache included; None if an answer did not report them. `output_tokens` likewise."""
+    """Tokens read, including those from a cache; None if an answer did not report them. `output_tokens` likewise."""
     cached_tokens: int = 0
     """The part of `prompt_tokens` that is known to come from the service's prompt cache."""
     output_tokens: int | None = 0
@@ -47,7 +47,7 @@ class Spent(BaseModel, frozen=True):
         )
 
     def priced(self, prices: Priced | None) -> Spent:
-        """The same with the cost of its tokens at these prices, where its own is unknown and its tokens are not."""
+        """A copy whose cost is computed from these prices if the cost is unknown and the tokens are known."""
         if prices is None or self.cost is not None or self.prompt_tokens is None or self.output_tokens is None:
             return self
         usage = Usage(self.prompt_tokens, self.output_tokens, self.cached_tokens)
@@ -60,7 +60,7 @@ class Spent(BaseModel, frozen=True):
 
     @property
     def known(self) -> bool:
-        """Whether any of it is known, which it is not for policies without a model."""
+        """Whether tokens are known and anything was used; False for policies without a model."""
         return self.tokens is not None and (self.answers > 0 or self.tokens > 0)
 
 
@@ -68,13 +68,13 @@ Number = TypeVar("Number", int, float)
 
 
 def sum_if_known(first: Number | None, second: Number | None) -> Number | None:
-    """The sum; None if one of the two is unknown."""
+    """The sum; None if either is unknown."""
     return None if first is None or second is None else first + second
 
 
 @dataclass
 class Ledger:
-    """Counts what an evaluation spends, and says when a limit is reached."""
+    """Counts what an evaluation spends, and reports when a limit is reached."""
 
     max_cost: float | None = None
     """US dollars."""
@@ -87,7 +87,7 @@ class Ledger:
 
         Raises:
             LimitReached: A limit is reached.
-            UsageError: There is a limit, and the service does not report what it counts.
+            UsageError: A limit is set for something that the service does not report.
         """
         for option, limit, spent in (
             ("--max-cost", self.max_cost, self.total.cost),
@@ -95,14 +95,14 @@ class Ledger:
         ):
             if limit is not None and spent is None:
                 raise UsageError(
-                    f"the service does not report the tokens of all its answers, so {option} cannot be kept"
+                    f"{option} cannot be enforced, since the service does not report the tokens of all its answers"
                 )
         if reached := self.reached:
             raise LimitReached(reached)
 
     @property
     def reached(self) -> str:
-        """Which limit is reached, and what is spent; empty if none is."""
+        """Which limit is reached and what was spent; empty if no limit is reached."""
         cost, tokens = self.total.cost, self.total.tokens
         if self.max_cost is not None and cost is not None and cost >= self.max_cost:
             return f"--max-cost is reached: ${cost:,.4f} of ${self.max_cost:,.4g} used"
@@ -132,7 +132,7 @@ class Tally:
         return used
 
     def add_failed(self, charges: Iterable[Charge]) -> None:
-        """Count requests that brought no answer."""
+        """Count requests without an answer."""
         for charge in charges:
             usage = charge.usage
             self._count(

@@ -15,7 +15,7 @@ from ..visible import plural
 
 RESAMPLES = 10_000
 DRAWN_AT_ONCE = 2_000_000
-"""Drawn problems that are in memory at the same time; all `RESAMPLES` of up to 200 problems."""
+"""Upper bound on drawn problems in memory at once; enough for all `RESAMPLES` of up to 200 problems."""
 CONFIDENCE = 0.95
 
 
@@ -100,9 +100,9 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
 
     For one problem: Wilson's interval of its pass rate, converted to pass@k. For several: a hierarchical bootstrap,
     which draws problems, and for each drawn problem as many episodes as it has. As some episodes are drawn twice,
-    pass@k of a draw is too low for k > 1; so the draws are moved to have the estimate as their mean. Wilson's interval
-    over the problems if each has one episode, since the verdicts are then independent and it is better near 0 and 1;
-    and if the estimate is exactly 0 or 1, where a bootstrap would see little variation or none.
+    pass@k of a draw is too low for k > 1, so the draws are shifted to make their mean the estimate. Wilson's interval
+    over the problems is used if each has one episode, since the verdicts are then independent and it is better near 0
+    and 1, and if the estimate is exactly 0 or 1, where a bootstrap would see little or no variation.
 
     Args:
         verdicts: For each problem: the number of episodes that passed, and of all its episodes (at least `k`).
@@ -115,7 +115,7 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
 
 
 def _estimates(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int = 0) -> dict[int, Estimate]:
-    """`estimate` for several k, from the same draws: they take longer than all else."""
+    """`estimate` for several k, from the same draws, which take most of the time."""
     size = len(verdicts)
     values = [fmean(pass_at_k(total, passed, k) for passed, total in verdicts) for k in ks]
     if size == 1:
@@ -137,18 +137,18 @@ def _estimates(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int
 
 
 def _interval(means: NDArray[np.float64]) -> tuple[float, float]:
-    """The middle share `CONFIDENCE` of resampled means."""
+    """The central interval with the share `CONFIDENCE` of resampled means."""
     tail = (1.0 - CONFIDENCE) / 2
     low, high = np.quantile(means, [tail, 1.0 - tail])
     return float(low), float(high)
 
 
 def _resampled(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int) -> NDArray[np.float64]:
-    """For each k `RESAMPLES` means of pass@k, each over newly drawn problems and as many drawn episodes of each."""
+    """For each k, `RESAMPLES` means of pass@k, each over resampled problems with resampled episodes."""
     draw = np.random.default_rng(seed)
     passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
     numbers, kinds = np.unique(total, return_inverse=True)
-    tables = np.zeros((len(ks), len(numbers), int(total.max()) + 1))  # pass@k by the place of total, and passed
+    tables = np.zeros((len(ks), len(numbers), int(total.max()) + 1))  # pass@k by total's index in numbers, and passed
     for table, k in zip(tables, ks, strict=True):
         for row, number in zip(table, numbers.tolist(), strict=True):
             row[: number + 1] = [pass_at_k(number, count, k) for count in range(number + 1)]
@@ -162,7 +162,7 @@ def _resampled(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int
 
 
 def _chunks(problems: int) -> Iterator[slice]:
-    """`RESAMPLES` in parts, as many at a time as `DRAWN_AT_ONCE` allows for so many problems."""
+    """Slices of `RESAMPLES`, each as long as `DRAWN_AT_ONCE` allows for this number of problems."""
     size = max(1, DRAWN_AT_ONCE // problems)
     return (slice(start, min(start + size, RESAMPLES)) for start in range(0, RESAMPLES, size))
 
@@ -225,7 +225,7 @@ def pass_curve(verdicts: Mapping[str, Sequence[bool]]) -> dict[int, Estimate]:
     counts = [(sum(of_problem), len(of_problem)) for of_problem in verdicts.values()]
     most = max((total for _, total in counts), default=0)
     curve = dict[int, Estimate]()
-    # Those with k episodes are the same problems for many k, and so are their draws.
+    # For many consecutive k the same problems have k episodes, so they share their draws.
     for _, ks in groupby(range(1, most + 1), lambda k: sum(total >= k for _, total in counts)):
         several = list(ks)
         curve |= _estimates([found for found in counts if found[1] >= several[0]], several)

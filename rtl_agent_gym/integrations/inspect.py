@@ -1,8 +1,8 @@
 """Episodes for inspect_ai: ``inspect eval rtl_agent_gym/cvdp``; a task, its sandbox, its solver and its scorer.
 
-The sandbox of a sample is its episode: `ToolSession` starts with the sample and ends with it. `shell_agent` plays the
-turns, so that limits, submissions and malformed calls are those of `EpisodeConfig`; other solvers can use the sandbox,
-too. `hidden_tests` grades the files that are there.
+A sample's sandbox is its episode: a `ToolSession` that starts and ends with the sample. `shell_agent` plays the turns
+by the rules of `EpisodeConfig` for limits, submissions and malformed calls; other solvers can use the sandbox too.
+`hidden_tests` grades the current files.
 
 A `SandboxError` passes through unchanged: the sample has an error and no score; ``--retry-on-error`` repeats it.
 """
@@ -45,9 +45,9 @@ from .session import ToolSession, choose_problems, find_problem, require_shell
 NAME = "rtl_agent_gym"
 """The sandbox's name in a task."""
 LONGEST = 600
-"""Seconds that a process may run whose caller gives no time limit."""
+"""Time limit of a process whose caller sets none, in seconds."""
 READ = 'set -o pipefail; head -c "$2" -- "$1" | base64 -w0'
-"""Prints the beginning of a file; a device has no size, and may have no end."""
+"""Prints the beginning of a file; the size is not checked first, since a device has none and may be endless."""
 
 
 @task
@@ -63,10 +63,10 @@ def cvdp(
 
     Args:
         problems: A path, a Hugging Face id, or ``"bundled"``.
-        ids: Of these, all by default.
-        categories: Of these, all by default.
-        difficulties: Of these, all by default.
-        rows: ``"fair"``, ``"partial"`` or ``"sound"`` for rows of CVDP that are known to be so, or better.
+        ids: The ids to play; all by default.
+        categories: The categories to play; all by default.
+        difficulties: The difficulties to play; all by default.
+        rows: ``"fair"``, ``"partial"`` or ``"sound"`` keeps only rows of CVDP known to be at least that good.
         rules: Options of `EpisodeConfig`, such as ``max_turns`` and ``command_timeout``.
     """
     source, found, config = choose_problems(
@@ -82,7 +82,7 @@ def cvdp(
 
 
 def _sample(problem: Problem, config: EpisodeConfig, source: str, rules: dict[str, Any]) -> Sample:
-    """A problem as logs hold it: without hidden tests and solution."""
+    """A problem as it appears in logs: without hidden tests and solution."""
     kinds: dict[str, type[ChatMessage]] = {"system": ChatMessageSystem, "user": ChatMessageUser}
     messages: list[ChatMessage] = [
         kinds[message["role"]](content=message["content"]) for message in tool_opening(problem, config).messages
@@ -137,7 +137,7 @@ async def _play_turn(session: ToolSession, output: ModelOutput) -> list[ChatMess
 def hidden_tests() -> Scorer:
     """The official verdict as ``passed`` (0 or 1), and the reward; all other numbers are in the score's metadata.
 
-    With the rule ``turn_rewards``, what each turn earned is there, too.
+    With the rule ``turn_rewards``, the metadata also has the reward of each turn.
     """
 
     async def score(state: TaskState, target: Target) -> Score:
@@ -185,7 +185,7 @@ class EpisodeSandbox(SandboxEnvironment):
         timeout_retry: bool = True,
         concurrency: bool = True,
     ) -> ExecResult[str]:
-        """Run a process beside the shell; stderr is in stdout, in the order in which it was written."""
+        """Run a process beside the shell. Its stdout and stderr are returned together, in the order of writing."""
         if user is not None:
             raise SandboxUserUnsupportedError(f"the sandbox has one user, so nothing can run as {user}")
         stdin = input.encode() if isinstance(input, str) else input or b""
@@ -217,7 +217,7 @@ class EpisodeSandbox(SandboxEnvironment):
     async def _run(self, argv: list[str], *, timeout: float | None = None, **options: Any) -> CommandResult:
         try:
             return await self.session.episode.sandbox.exec(argv, timeout=timeout or LONGEST, **options)
-        except SandboxBroken as error:  # the agent's doing, which ends in its score
+        except SandboxBroken as error:  # caused by the agent, so its score shows it
             return CommandResult(str(error), 137)
 
 

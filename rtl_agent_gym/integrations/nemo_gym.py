@@ -6,12 +6,12 @@
     POST /execute_bash   {"command": …}    plays a turn; the answer is the text that the model reads
     POST /verify         the conversation  grades the files, and ends the episode
 
-A machine fault becomes ``mask_sample`` in the answer to ``/verify``: NeMo Gym leaves such a sample out of scores, and
-NeMo RL's main branch out of the loss. The files are graded with hidden tests, which are in no row.
+A machine fault becomes ``mask_sample`` in the answer to ``/verify``: NeMo Gym excludes such a sample from scores, and
+NeMo RL's main branch excludes it from the loss. No row contains the hidden tests, with which the files are graded.
 
-NeMo Gym's agents post each call to the path that the model names, so the model can call all three. Each row therefore
-has its problem's digest, which covers the hidden tests and which no model reads; ``/seed_session`` and ``/verify`` are
-refused (403) without it.
+NeMo Gym's agents post each call to the path that the model names, so the model can reach all three paths. Each row
+therefore has its problem's digest, which covers the hidden tests and is never shown to the model; ``/seed_session`` and
+``/verify`` refuse requests without it (403).
 """
 
 from __future__ import annotations
@@ -47,20 +47,20 @@ from ..renderers import TOOL_NAME, ToolCall
 from .session import FAULT, OVER, ToolSession, choose_problems, counted_by_caller, find_problem, require_shell
 
 POLL_SECONDS = 1.0
-"""How often the server looks for idle episodes, at least."""
+"""The longest interval between checks for idle episodes, in seconds."""
 
 
 class RTLServerConfig(BaseResourcesServerConfig):
     """The server's part of NeMo Gym's configuration."""
 
     rules: dict[str, Any] = Field(default_factory=dict)
-    """Options of `EpisodeConfig` by name. Give ``max_turns`` to the agent as ``max_steps``, which counts the turns."""
+    """Options of `EpisodeConfig` by name. The agent counts the turns, so set its ``max_steps`` to ``max_turns``."""
     reward: str | dict[str, Any] | None = None
     """How the score becomes a reward; see `read_reward`."""
     cache: str | None = None
     """Folder of cached gradings; None for no cache."""
     idle_seconds: float = Field(default=3600.0, gt=0)
-    """An episode that nobody has called for so long is ended: its agent has failed."""
+    """Seconds without a call after which an episode is ended, because its agent must have failed."""
 
 
 class RTLSeedRequest(BaseSeedSessionRequest):
@@ -80,7 +80,7 @@ class RTLVerifyRequest(BaseVerifyRequest):
 
 
 class RTLVerifyResponse(BaseVerifyResponse):
-    """The reward, and what is known of the episode."""
+    """The reward, and the numbers of the episode."""
 
     model_config = ConfigDict(extra="allow")
     numbers: dict[str, float] = Field(default_factory=dict)
@@ -93,14 +93,14 @@ class RTLVerifyResponse(BaseVerifyResponse):
 class _Running:
     session: ToolSession
     calls: int = 0
-    """Calls that have no answer yet: they may wait for memory or a processor."""
+    """Calls that have not been answered yet; they may be waiting for memory or a processor."""
     used: float = 0.0
     """When the last answered call ended."""
     fault: SandboxError | None = None
 
     @contextlib.contextmanager
     def answering(self) -> Iterator[None]:
-        """A call is being answered."""
+        """Count a call until it is answered."""
         self.calls += 1
         try:
             yield
@@ -109,14 +109,14 @@ class _Running:
 
 
 class RTLResourcesServer(SimpleResourcesServer):
-    """Episodes by NeMo Gym's sessions. Each has its sandbox until ``/verify``."""
+    """One episode per session of NeMo Gym. Each keeps its sandbox until ``/verify``, unless it is idle too long."""
 
     config: RTLServerConfig
     ray_enabled: ClassVar[bool] = False
     _rules: EpisodeConfig = PrivateAttr()
     _running: dict[str, _Running] = PrivateAttr(default_factory=dict)
     _digests: dict[str, str] = PrivateAttr(default_factory=dict)
-    """The digest of each session's row, until `verify`. The agent's first call sets it, before the model is asked."""
+    """The digest of each session's row, until `verify`. The agent's first request sets it, before the model's turn."""
     _ending: asyncio.Task[None] | None = PrivateAttr(default=None)
     """Ends idle episodes; it runs as long as there are episodes."""
 
@@ -131,7 +131,7 @@ class RTLResourcesServer(SimpleResourcesServer):
         return app
 
     async def seed_session(self, request: Request, body: RTLSeedRequest) -> BaseSeedSessionResponse:
-        """Begin the episode of a row. A machine fault is kept for `verify`."""
+        """Begin the episode of a row. A machine fault is kept, and reported by `verify`."""
         name = request.session[SESSION_ID_KEY]
         _check_digest(body.digest, self._digests.setdefault(name, body.digest))
         problem = await asyncio.to_thread(find_problem, body.problems, body.problem_id)
@@ -155,7 +155,7 @@ class RTLResourcesServer(SimpleResourcesServer):
         return BaseSeedSessionResponse()
 
     async def execute_bash(self, request: Request) -> PlainTextResponse:
-        """Play a turn of one call with the arguments that the model wrote. Answers what the model reads."""
+        """Play a turn with one call, whose arguments are the request's body. Returns the text for the model."""
         running = self._of(request)
         with running.answering():
             if running.fault is not None:
@@ -168,7 +168,7 @@ class RTLResourcesServer(SimpleResourcesServer):
             except SandboxError as fault:
                 running.fault = fault
                 return PlainTextResponse(FAULT)
-        # the fault may be of the call that this one waited for
+        # the call that this one waited for may have failed
         return PlainTextResponse(said if running.fault is None else FAULT)
 
     async def verify(self, request: Request, body: RTLVerifyRequest) -> RTLVerifyResponse:
@@ -178,7 +178,7 @@ class RTLResourcesServer(SimpleResourcesServer):
         last = body.response.output[-1] if body.response.output else None
         answered = getattr(last, "type", None) == "message"
         given = body.model_dump()
-        running.calls += 1  # until its end
+        running.calls += 1  # never idle again: the episode ends here
         try:
             if running.fault is not None:
                 raise running.fault
@@ -187,7 +187,7 @@ class RTLResourcesServer(SimpleResourcesServer):
             settings = given.pop("instance_config", None) or {}
             return RTLVerifyResponse(
                 **given,
-                reward=0.0,  # NeMo Gym needs a number; it counts none that is masked
+                reward=0.0,  # NeMo Gym needs a number, and ignores it in a masked sample
                 mask_sample=True,
                 instance_config={**settings, "mask_sample": True},  # where NeMo RL looks for it
                 failure_kind=PROVIDER_UNAVAILABLE,
@@ -218,7 +218,7 @@ class RTLResourcesServer(SimpleResourcesServer):
 def _check_digest(given: str, right: str) -> None:
     if not given or not hmac.compare_digest(given.encode(errors="replace"), right.encode(errors="replace")):
         advice = "make the rows with `rows`, and restart the server"
-        raise HTTPException(403, f"this is no row of the session, or its problem has changed: {advice}")
+        raise HTTPException(403, f"the digest is not that of the session's row, or the problem has changed: {advice}")
 
 
 def rows(
@@ -230,10 +230,10 @@ def rows(
         problems: The source; a path must be the same where the server runs.
         agent: The agent that plays the rows, as NeMo Gym's configuration names it.
         kept: The option ``rows`` of `load_problems`.
-        chosen: Its ``ids``, ``categories`` and ``difficulties``, and options of `EpisodeConfig`, as in the server's
-            configuration.
+        chosen: ``ids``, ``categories`` and ``difficulties`` of `load_problems`, and options of `EpisodeConfig`, as in
+            the server's configuration.
 
-    Raises as `choose_problems`.
+    Raises like `choose_problems`.
     """
     source, found, config = choose_problems(problems, rows=kept, **chosen)
     player = {"type": "responses_api_agents", "name": agent}

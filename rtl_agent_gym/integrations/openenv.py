@@ -235,7 +235,7 @@ class RTLClient(GenericEnvClient):
         except (OSError, TimeoutError) as error:  # ConnectionError is an OSError
             cause = error.__cause__
             if isinstance(cause, InvalidStatus) and cause.response.status_code in (401, 403):
-                reason = "give the server's token, or, if it has none, call it from its own machine as localhost"
+                reason = "token is missing or wrong, or the server has none and must be called as localhost"
                 raise UsageError(f"{self.base_url} refuses the connection: {reason}") from error
             raise SandboxError(f"{self.base_url} cannot be reached: {error}") from error
         # A trainer's event loop may be busy for minutes, during which it does not read the answers to pings either.

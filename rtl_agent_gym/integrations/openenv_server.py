@@ -31,23 +31,23 @@ from ..problems import Problem
 from .openenv import RTLAction, RTLObservation, ServedEnvironment
 
 NAME = "rtl"
-"""The environment's name in OpenEnv's paths of tasks."""
+"""The environment's name in OpenEnv's task paths."""
 MAX_MESSAGE = 8 << 20
-"""Bytes of the longest message that the server reads; a longer message ends its connection. No model's turn is as
-long."""
+"""Size of the longest message that the server reads, in bytes; a longer one ends its connection. No model's turn is
+this long."""
 MIN_TOKEN = 16
-"""Characters of the shortest token."""
+"""Minimum length of a token, in characters."""
 ENDING = 30
-"""Seconds that running turns have when the server ends."""
+"""Seconds that running turns get to finish when the server ends."""
 OTHERS = 256
-"""Connections beside those of sessions: that have sent no request yet, and as many again that have."""
+"""Connections allowed beyond `max_sessions`; counted separately before and after a connection's first request."""
 
 MAX_BODY = 64 << 10
-"""Bytes of an HTTP request's body."""
+"""Maximum size of an HTTP request's body, in bytes."""
 FIRST_REQUEST = 10.0
 """Seconds that a new connection has for its first request."""
 _ROUTES = {"/ws", "/health", "/schema", "/metadata", "/list_environments"}
-"""OpenEnv's routes that are served, beside those of tasks. Its other routes begin an episode for each request."""
+"""OpenEnv's routes that are served, in addition to its task routes. Its others begin an episode for each request."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class ServerConfig:
     """What is served, where, and to whom.
 
     Raises:
-        UsageError: The address is not this machine's own and there is no token, or the token is short.
+        UsageError: Other machines can reach the address and there is no token, or the token is too short or not ASCII.
     """
 
     problems: Sequence[Problem]
-    """Those that can be scored here."""
+    """Problems that can be scored here."""
     episode: EpisodeConfig = field(default_factory=EpisodeConfig)
     """The rules of the episodes."""
     reward: Reward = None
@@ -71,16 +71,16 @@ class ServerConfig:
     max_sessions: int = 64
     """Connections at the same time; further connections are refused."""
     token: str | None = None
-    """What callers must send as ``Authorization: Bearer TOKEN``; None lets every process of this machine call."""
+    """What callers must send as ``Authorization: Bearer TOKEN``; None lets every process on this machine call."""
     idle: float = 3600.0
-    """Seconds without a message after which a connection is closed and its episode ends; 0 for no limit. A trainer that
-    was stopped without closing its connections would keep its containers otherwise."""
+    """Seconds without a message after which a connection is closed and its episode ends; 0 for no limit. Otherwise a
+    trainer that stopped without closing its connections would keep its containers."""
 
     def __post_init__(self) -> None:
         if self.token is None and not is_loopback(self.host):
             raise UsageError(
-                f"host {self.host} lets other machines call, and every caller can run commands in sandboxes, so it "
-                "needs a token"
+                f"host {self.host} lets other machines call, and every caller can run commands in sandboxes: set a "
+                "token"
             )
         if self.token is not None and (len(self.token) < MIN_TOKEN or not self.token.isascii()):
             raise UsageError(f"token must have at least {MIN_TOKEN} characters, all of them ASCII")
@@ -105,11 +105,11 @@ def make_app(config: ServerConfig) -> ASGIApp:
 
 class _Server(uvicorn.Server):
     def capture_signals(self) -> contextlib.AbstractContextManager[None]:
-        return contextlib.nullcontext()  # `serve` handles them, as containers have to end before the process
+        return contextlib.nullcontext()  # `serve` handles them, since containers must end before the process
 
 
 async def serve(config: ServerConfig, on_ready: Callable[[str], None] = lambda url: None) -> None:
-    """Serve until SIGINT or SIGTERM. Ends all containers.
+    """Serve until SIGINT or SIGTERM, then end all containers.
 
     Args:
         config: What is served.
@@ -119,13 +119,13 @@ async def serve(config: ServerConfig, on_ready: Callable[[str], None] = lambda u
         UsageError: The address cannot be listened on.
     """
     listening = _listen(config.host, config.port)
-    most = config.max_sessions + OTHERS  # so many may connect at the same moment
+    most = config.max_sessions + OTHERS  # this many may connect at the same moment
     options = uvicorn.Config(
         make_app(config),
         http=partial(Connection, new=NewConnections(most)),
         log_level="warning",
         ws_max_size=MAX_MESSAGE,
-        ws_ping_timeout=config.idle or None,  # a caller whose event loop is busy answers no ping
+        ws_ping_timeout=config.idle or None,  # a caller with a busy event loop does not answer pings
         limit_concurrency=2 * most,
         timeout_graceful_shutdown=ENDING,
         proxy_headers=False,
@@ -154,8 +154,8 @@ class Guard:
     """Refuses requests without the token, requests from web pages, and long bodies; ends WebSockets that are idle.
 
     A browser lets any page open a WebSocket to this machine, but names the page in the header ``Origin``, which no
-    trainer sends. It sends none with a page's own address, which may resolve to this machine (DNS rebinding), so
-    without a token ``Host`` must name this machine.
+    trainer sends. It omits the header in requests to the page's own host, whose name may resolve to this machine (DNS
+    rebinding); so without a token, ``Host`` must name this machine.
     """
 
     def __init__(self, app: ASGIApp, token: str | None, idle: float) -> None:
@@ -189,9 +189,9 @@ class Guard:
 
 
 class NewConnections:
-    """The connections that have sent no request yet. One more than `most` closes the oldest.
+    """The connections that have sent no request yet, at most `most`: a further one closes the oldest.
 
-    So they never take the places of callers that `Guard` admits; it closes the connection of any other request.
+    So they never take the places of callers that `Guard` admits. `Guard` closes the connections of all other requests.
     """
 
     def __init__(self, most: int) -> None:
@@ -207,13 +207,13 @@ class NewConnections:
         self._deadlines[transport] = asyncio.get_running_loop().call_later(FIRST_REQUEST, transport.abort)
 
     def remove(self, transport: asyncio.Transport) -> None:
-        """It has sent a request, or is closed. Idempotent."""
+        """Call this when the connection has sent a request or is closed. Idempotent."""
         if (deadline := self._deadlines.pop(transport, None)) is not None:
             deadline.cancel()
 
 
 class Connection(H11Protocol):
-    """uvicorn's connection, among the new connections until its first request is complete."""
+    """uvicorn's connection, among the new connections until the headers of its first request have arrived."""
 
     def __init__(self, *, new: NewConnections, **options: Any) -> None:
         super().__init__(**options)
@@ -234,12 +234,12 @@ class Connection(H11Protocol):
 
 
 def is_worth_logging(record: logging.LogRecord) -> bool:
-    """A filter of uvicorn's log, which has a traceback for a message that is not UTF-8, the caller's fault."""
+    """A filter of uvicorn's log that drops tracebacks for messages that are not UTF-8: those are the caller's fault."""
     return record.exc_info is None or not isinstance(record.exc_info[1], UnicodeDecodeError)
 
 
 def _until_gone(send: Send) -> Send:
-    """Send until the caller is gone, which OpenEnv then learns where it receives, and not amid a turn's answer."""
+    """Drop messages once the caller is gone, so that OpenEnv notices it when receiving, not while answering a turn."""
     gone = False
 
     async def send_or_drop(message: Message) -> None:
@@ -254,7 +254,7 @@ def _until_gone(send: Send) -> Send:
 
 
 def _unless_idle(receive: Receive, send: Send, seconds: float) -> Receive:
-    """Receive a WebSocket's messages; if none comes for so many seconds, close it, as if the caller had left."""
+    """Receive a WebSocket's messages; if none comes for `seconds`, close it, as if the caller had disconnected."""
     closed: Message = {}
 
     async def receive_in_time() -> Message:

@@ -53,8 +53,7 @@ def require_shell(config: EpisodeConfig) -> EpisodeConfig:
 def counted_by_caller(config: EpisodeConfig, problem: Problem) -> EpisodeConfig:
     """The session's rules if the framework counts the model's turns: each call of such a turn is a turn of the session.
 
-    The limits are raised accordingly. The system message, as read by the model and recorded in the transcript, still
-    states the limit of `config`.
+    The limits are raised accordingly; the system message, as the model reads it, still states the limit of `config`.
     """
     opening = tool_opening(problem, config)
     return config.with_options(
@@ -267,7 +266,7 @@ def choose_problems(
         source: The source of the problems; see `load_problems`.
         ids: Selects problems, as `categories`, `difficulties` and `rows` do; see `load_problems`.
         texts: Whether to keep problems whose answer is a text.
-        rules: Options of `EpisodeConfig` by name. Problems that cannot be scored with them are left out, with a warning.
+        rules: Options of `EpisodeConfig` by name. Problems that they make unscorable are left out, with a warning.
 
     Raises:
         ProblemError: The source cannot be read.

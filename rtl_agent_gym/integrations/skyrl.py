@@ -5,9 +5,9 @@
     register()
     env = skyrl_gym.make("rtl", env_config={"renderer": "qwen3"}, extras={"problem_id": ID})
 
-An exception of `RTLTextEnv.step` ends SkyRL's whole training step, and no return value excludes an episode. So a
-machine fault is retried inside: the turns so far are played again in a new sandbox. Only a fault in each attempt is
-raised.
+An exception in `RTLTextEnv.step` ends SkyRL's whole training step, and no return value excludes an episode. So the
+environment itself retries after a machine fault: it plays the turns so far again in a new sandbox. It raises the fault
+only if every attempt fails.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..retries import EPISODE
 from .session import choose_problems, find_problem
 
 NAME = "rtl"
-"""The id under which SkyRL makes the environment; the column ``env_class`` of a row."""
+"""The environment's id in SkyRL, and the value of a row's column ``env_class``."""
 
 _log = logging.getLogger(__name__)
 
@@ -42,11 +42,11 @@ class RTLTextEnv(BaseTextEnv):
     Args:
         env_config: ``problems`` (the source, ``"bundled"`` by default), ``attempts`` (of each turn),
             and the arguments of `CVDPAgenticEnv`, such as ``renderer``, ``reward`` and ``max_turns``.
-        extras: The row, with ``problem_id``, and ``problems``, which counts before that of `env_config`. SkyRL adds its
-            own ``max_turns``, which counts if `env_config` has none.
+        extras: The row: ``problem_id``, and optionally ``problems``, which overrides that of `env_config`. SkyRL adds
+            its own ``max_turns``, which is used if `env_config` has none.
 
     Raises:
-        UsageError: There is no such problem, or an option is wrong.
+        UsageError: There is no such problem, or an option is invalid.
     """
 
     def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
@@ -63,7 +63,7 @@ class RTLTextEnv(BaseTextEnv):
         self._env = CVDPAgenticEnv([problem], **options)
         self._seed = secrets.randbits(31)
         self._played: list[tuple[str, dict[str, Any]]] = []
-        """Each turn: what the model wrote, and what was observed of it, as in `_evidence`."""
+        """For each turn, the model's text and its `_evidence`."""
         self._running = False
         self.max_turns = self._env.config.max_turns
 
@@ -71,7 +71,7 @@ class RTLTextEnv(BaseTextEnv):
         """Begin the episode. Returns the problem's own messages; the row's prompt is not used.
 
         Raises:
-            SandboxError: The machine failed in each attempt.
+            SandboxError: The machine failed in every attempt.
         """
         self._played.clear()
         info = self._attempt(self._reset)
@@ -81,7 +81,7 @@ class RTLTextEnv(BaseTextEnv):
         """Play a turn: the model's text in the renderer's dialect.
 
         Raises:
-            SandboxError: The machine failed in each attempt. The sandbox has ended, as after any other exception.
+            SandboxError: The machine failed in every attempt. The sandbox has ended, as after any other exception.
         """
         observation, reward, terminated, truncated, info = self._attempt(lambda: self._caught_up().step(action))
         self._played.append((action, _evidence(info)))
@@ -91,7 +91,7 @@ class RTLTextEnv(BaseTextEnv):
         return BaseTextEnvStepOutput(observations=observations, reward=float(reward), done=done, metadata=info)
 
     def get_metrics(self) -> dict[str, Any]:
-        """`result_numbers` of an episode that was graded; otherwise none."""
+        """The `result_numbers` of the episode; empty if it was not graded."""
         episode = self._env.episode
         score = episode.turns[-1].score if episode is not None and episode.turns else None
         if episode is None or score is None:
@@ -100,7 +100,7 @@ class RTLTextEnv(BaseTextEnv):
 
     @staticmethod
     def aggregate_metrics(metrics: list[dict[str, Any]]) -> dict[str, Any]:
-        """Means over the episodes that were graded; ``stop/REASON`` is the share that ended for this reason."""
+        """Means over the graded episodes; ``stop/REASON`` is the share that ended for this reason."""
         graded = [numbers for numbers in metrics if numbers]
         reasons = {name: 0.0 for numbers in graded for name in numbers if name.startswith(STOP)}
         means: dict[str, Any] = default_aggregate_metrics([reasons | numbers for numbers in graded])
@@ -119,9 +119,9 @@ class RTLTextEnv(BaseTextEnv):
                 self.close()
                 if not left:
                     raise
-                _log.warning("the episode is played again up to turn %d: %s", len(self._played) + 1, fault)
+                _log.warning("machine fault; replaying the episode up to turn %d: %s", len(self._played) + 1, fault)
             except BaseException:
-                self.close()  # SkyRL does not do so after an error
+                self.close()  # SkyRL does not close it after an error
                 raise
         raise AssertionError("unreachable")
 
@@ -131,7 +131,7 @@ class RTLTextEnv(BaseTextEnv):
         return info
 
     def _caught_up(self) -> CVDPAgenticEnv:
-        """The environment; if its episode has no sandbox, the turns so far are played in a new one first."""
+        """The environment. If its episode has lost its sandbox, the turns so far are first played in a new one."""
         if not self._running:
             self._reset()
             for number, (text, before) in enumerate(self._played, start=1):
@@ -141,19 +141,19 @@ class RTLTextEnv(BaseTextEnv):
 
 
 def _evidence(info: dict[str, Any]) -> dict[str, Any]:
-    """What must be the same when a turn is played again; outputs may contain times and numbers of processes."""
+    """What must be equal when a turn is played again. Outputs may differ: they may contain times and process ids."""
     return {name: info.get(name) for name in ("action", "exit_code", "timed_out", "stop_reason")}
 
 
 def rows(problems: str = "bundled", *, keep: Rows = "all", **rules: Any) -> list[dict[str, Any]]:
     """The rows of SkyRL's data set for a source: ``prompt``, ``env_class``, ``problem_id`` and ``problems``.
 
-    `RTLTextEnv.init` replaces the prompt, which SkyRL only measures. Problems that cannot be scored with `rules`, the
-    options of `EpisodeConfig` in ``env_config``, are left out, with a warning.
+    SkyRL only measures the length of the prompt, which `RTLTextEnv.init` replaces. Problems that cannot be scored with
+    `rules`, the options of `EpisodeConfig` in ``env_config``, are left out, with a warning.
 
     Args:
         problems: The source; see `load_problems`.
-        keep: ``fair``, ``partial`` or ``sound`` keeps the rows of CVDP that are known to be so, or better.
+        keep: ``fair``, ``partial`` or ``sound`` keeps only rows of CVDP that are known to be at least that good.
     """
     source, kept, _ = choose_problems(problems, rows=keep, texts=True, **rules)
     common = {"env_class": NAME, "problems": source}

@@ -94,7 +94,7 @@ class CVDPHarness(vf.Harness[CVDPHarnessConfig]):
                     if trace.stop_condition is None and is_context_overflow(error):
                         trace.stop("max_total_tokens")
                         break
-                    raise  # sent by verifiers' endpoint, which has recorded the cause
+                    raise  # from verifiers' own endpoint, which knows the cause
                 choice = answer.choices[0]
                 with machine_faults():
                     replies = await play_turn(session, choice)
@@ -162,7 +162,7 @@ class CVDPTasksetConfig(vf.TasksetConfig):
     categories: list[str] | None = None
     difficulties: list[str] | None = None
     rows: Rows = "all"
-    """``fair``, ``partial`` or ``sound`` keeps only rows of CVDP that are known to have this rating or a better one."""
+    """``fair``, ``partial`` or ``sound`` keeps only rows of CVDP that are known to be at least that good."""
     task: CVDPTaskConfig = CVDPTaskConfig()
 
 

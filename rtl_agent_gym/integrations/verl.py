@@ -1,6 +1,6 @@
 """verl 0.9: an agent loop, registered as ``rtl``, that plays an episode with the tokens of verl's engine.
 
-verl makes one `RTLAgentLoop` for each row and awaits `RTLAgentLoop.run`. Its configuration names the class and holds
+verl makes one `RTLAgentLoop` for each row and awaits `RTLAgentLoop.run`. verl's configuration names the class and sets
 the rules::
 
     # actor_rollout_ref.rollout.agent.agent_loop_config_path
@@ -8,9 +8,9 @@ the rules::
       _target_: rtl_agent_gym.integrations.verl.RTLAgentLoop
       rules: {max_turns: 30}
 
-Prompt and replies are this package's own (`Episode.tokens`): no chat template is rendered again, so what is trained on
-are exactly the ids that the engine read and sampled. An episode with a machine fault is played again; if the last
-attempt fails, too, `run` raises, and verl has no sample of that session.
+This package tokenizes the prompt and the replies itself (`Episode.tokens`): no chat template is rendered again, so
+training uses exactly the ids that the engine read and sampled. After a machine fault, the episode is played again; if
+the last attempt fails too, `run` raises, and verl gets no sample of that session.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from ..retries import EPISODE
 from .session import choose_problems, find_problem, read_once, require_shell
 
 NAME = "rtl"
-"""The name of the loop; the column ``agent_name`` of a row."""
+"""The loop's name in verl, and the value of a row's column ``agent_name``."""
 
 NUMBERS = (
     "tests_passed", "tests_share", "format_valid", "syntax_valid", "interface", "compile", "violations",
     "turns", "commands", "commands_timed_out", "malformed_turns",
 )  # fmt: skip
-"""The numbers of `result_numbers` that verl gets of each episode; verl needs the same ones of all."""
+"""The `result_numbers` that verl averages, for which it needs the same names in every episode."""
 
 _log = logging.getLogger(__name__)
 
@@ -58,17 +58,17 @@ class RTLAgentLoop(AgentLoopBase):
     """Plays the episode of one row.
 
     The prompt is shortened to ``rollout.prompt_length`` tokens, and the episode ends and is graded when
-    ``rollout.response_length`` leaves no room for another turn. The arguments that are not listed are verl's own.
+    ``rollout.response_length`` leaves no room for another turn. Arguments not listed here are verl's own.
 
     Args:
         renderer: The model's dialect; None for the one that `renderer_for` chooses for ``model.path``.
         reward: How the score becomes a reward; see `read_reward`.
         cache: Folder of cached gradings; None for no cache.
-        attempts: How often an episode is played until the machine does not fail.
+        attempts: Maximum number of times that an episode is played if the machine fails.
         rules: Options of `EpisodeConfig` by name.
 
     Raises:
-        UsageError: An option is wrong, or there is no dialect for the model.
+        UsageError: An option is invalid, or there is no dialect for the model.
     """
 
     def __init__(
@@ -95,17 +95,17 @@ class RTLAgentLoop(AgentLoopBase):
         """Play the episode of a row of `rows`.
 
         Returns:
-            The prompt; the sampled ids (mask 1, with the engine's log-probabilities) and what was appended to them
-            (mask 0, log-probability 0) up to the last sampled one; the episode's reward, submissions included; and in
-            ``extra_fields`` all ``numbers`` of `result_numbers`, those of them that verl averages
-            (``reward_extra_info``: `NUMBERS`), and ``turn_scores``, the rewards of the turns if the rules have
-            ``turn_rewards``.
+            The prompt ids; the response, up to the last sampled id: sampled ids (mask 1, with the engine's
+            log-probabilities) and ids appended between them (mask 0, log-probability 0); the episode's reward,
+            submissions included; and in ``extra_fields`` the ``numbers`` (all `result_numbers`),
+            ``reward_extra_info`` (those in `NUMBERS`, which verl averages), and ``turn_scores`` (the rewards of the
+            turns, if the rules have ``turn_rewards``).
 
         Raises:
             PromptTooLong: Even the shortened prompt does not fit ``rollout.prompt_length``.
-            SandboxError: The machine or the engine failed in each attempt.
-            UsageError: The row is not one of `rows`, the limits leave no room for a turn, or the engine gives no
-                log-probabilities that are asked for.
+            SandboxError: The machine or the engine failed in every attempt.
+            UsageError: The row was not made by `rows`, the limits leave no room for a turn, or the engine does not
+                return the requested log-probabilities.
         """
         given = row.get("extra_info") or {}
         if "problem_id" not in given:
@@ -137,7 +137,7 @@ class RTLAgentLoop(AgentLoopBase):
         raise AssertionError("unreachable")
 
     async def _output(self, episode: Episode, engine: _Engine) -> AgentLoopOutput:
-        score = await episode.finish()  # it has ended: the score that it got
+        score = await episode.finish()  # the episode has ended: this returns its score
         numbers = episode.trained_numbers(score)
         response = episode.tokens.response
         if not response.ids:
@@ -152,7 +152,7 @@ class RTLAgentLoop(AgentLoopBase):
             response_logprobs=response.logprobs if engine.wants_logprobs else None,
             routed_experts=engine.routed_experts,
             reward_score=numbers["reward"],
-            num_turns=2 * engine.turns,  # each answers the user, or an output
+            num_turns=2 * engine.turns,  # each turn replies to the user or to an output
             metrics=AgentLoopMetrics(
                 generate_sequences=engine.seconds,
                 tool_calls=sum(result.seconds for turn in episode.turns for result in turn.results),
@@ -163,7 +163,7 @@ class RTLAgentLoop(AgentLoopBase):
                 "turn_scores": list(episode.turn_rewards),
                 "tool_rewards": [],
                 "numbers": numbers,
-                # without "acc": verl's validation counts a lost session as 0 there
+                # no "acc": verl's validation would count a lost session as 0 in it
                 "reward_extra_info": {name: numbers[name] for name in NUMBERS},
                 **engine.versions,
             },
@@ -175,9 +175,9 @@ class _Engine:
 
     Args:
         loop: Has the engine and its limits.
-        rules: Those of the episode.
+        rules: The rules of the episode.
         parameters: verl's sampling parameters.
-        priority: Of the requests.
+        priority: The priority of the requests.
     """
 
     name = "verl"
@@ -195,14 +195,14 @@ class _Engine:
         self.preempted = -1
         self.routed_experts: Any = None
         self.versions: dict[str, Any] = {"min_global_steps": None, "max_global_steps": None}
-        """The versions of the weights that sampled the first and the last turn, by which verl drops stale samples."""
+        """The versions of the weights that sampled the first and the last turn, so that verl can drop stale samples."""
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> _Engine:
         self._renderer = renderer
         return self
 
     async def sample(self, tokens: TokenTranscript) -> Completion | None:
-        """The next turn; None if the rules, ``response_length`` or the model's context leave no room for one."""
+        """The next turn; None if the rules, ``response_length`` or the model's context leave no room for it."""
         room = int(self._rollout.response_length) + len(tokens.prompt) - len(tokens)
         if context := self._rollout.get("max_model_len"):
             room = min(room, int(context) - len(tokens))
@@ -223,7 +223,7 @@ class _Engine:
         ids, logprobs = list(output.token_ids), output.log_probs
         if output.stop_reason in ("abort", "aborted") or not ids:
             raise ModelError(
-                f"the engine sampled nothing whole: it says {output.stop_reason!r} after {len(ids)} tokens"
+                f"the engine did not complete the turn: stop reason {output.stop_reason!r} after {len(ids)} tokens"
             )
         if self.wants_logprobs and (logprobs is None or len(logprobs) != len(ids)):
             raise UsageError("the engine returned no log-probability for each token; set rollout.calculate_log_probs")
@@ -252,16 +252,16 @@ class _Engine:
 def rows(problems: str = "bundled", *, kept: Rows = "all", **chosen: Any) -> list[dict[str, Any]]:
     """The rows of verl's data set for a source of problems, as ``RLHFDataset`` reads them from JSON Lines or Parquet.
 
-    ``extra_info`` names the problem; its hidden tests are in no row. The column ``prompt``, which verl's data set can
-    measure, is the problem's text: `RTLAgentLoop` makes the prompt.
+    ``extra_info`` names the problem; no row contains hidden tests. The column ``prompt`` is the problem's text, whose
+    length verl's data set can measure; the model reads the prompt that `RTLAgentLoop` makes.
 
     Args:
         problems: The source; a path must be the same on all machines that play episodes.
         kept: The option ``rows`` of `load_problems`.
-        chosen: Its ``ids``, ``categories`` and ``difficulties``, and options of `EpisodeConfig`, as in the loop's
-            configuration: what cannot be scored with them is left out.
+        chosen: ``ids``, ``categories`` and ``difficulties`` of `load_problems`, and options of `EpisodeConfig`, as in
+            the loop's configuration; problems that cannot be scored with them are left out.
 
-    Raises as `choose_problems`.
+    Raises like `choose_problems`.
     """
     source, found, _ = choose_problems(problems, rows=kept, **chosen)
     return [
@@ -282,13 +282,13 @@ def _may_pass(error: BaseException) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """An option without omegaconf's types, which are no mappings of plain values."""
+    """An option with plain containers instead of omegaconf's types."""
     return OmegaConf.to_container(value, resolve=True) if OmegaConf.is_config(value) else value
 
 
 @read_once
 def _load_renderer(name: str, tokenizer: Any) -> Renderer:
-    """One for all episodes of a process: reading a vocabulary takes a second."""
+    """One renderer for all episodes of a process: reading a vocabulary takes a second."""
     renderer = renderer_named(name, tokenizer)
-    _ = renderer.codec  # now: episodes make their prompts in threads
+    _ = renderer.codec  # read it now, since episodes make their prompts in threads
     return renderer

@@ -57,7 +57,7 @@ POLICIES = (
 
 
 def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
-    """The policy of a name.
+    """Create the policy with this name.
 
     Args:
         name: One of `POLICIES`, with a colon or a space before the argument.
@@ -108,7 +108,7 @@ def make_policy(name: str, options: ModelOptions | None = None) -> Policy:
 
 
 def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
-    """The name of a policy without the address in ``MODEL@URL``, and the options with it.
+    """The name of a policy without the address in ``MODEL@URL``, and the options with that address.
 
     Raises:
         UsageError: The options already have a different address, or it is not an address.
@@ -117,7 +117,7 @@ def with_address(name: str, options: ModelOptions) -> tuple[str, ModelOptions]:
     if address is None or _split(name)[0] not in ("chat", "vllm", "sglang", "harness"):
         return name, options
     if options.base_url not in (None, address):
-        raise UsageError(f"{short!r} has an address after its @, and base_url (--base-url) is another one; give one")
+        raise UsageError(f"{short!r} has an address after its @, but base_url (--base-url) differs; give only one")
     return short, options.with_options(base_url=address)
 
 

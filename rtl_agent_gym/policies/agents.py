@@ -1,7 +1,7 @@
-"""How agents that work inside sandboxes are started: their programs, arguments, variables and configuration.
+"""How agents inside sandboxes are started: their programs, arguments, environment variables and configuration.
 
-Each one is told to use the one address that a sandbox has (`sandboxes/gateway.py`), to ask nobody, and to send nothing
-else: no telemetry, no updates, no lists of models. What still tries gets no network.
+Each agent is configured to use the only address that a sandbox can reach (`sandboxes/gateway.py`), never to ask
+the user, and to send nothing else: no telemetry, updates or lists of models. The sandbox has no other network.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from .apis import NAME
 HOME = "/home/agent"
 MODULES = f"{PLACE}/node_modules"
 TASK_FILE = f"{HOME}/task.md"
-"""Where the task is, for programs that read it from a file."""
+"""The file with the task, for programs that read it from a file."""
 _NO_PATH = re.compile("[\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
 class Address:
-    """An episode's address as the programs of its sandbox see it."""
+    """The model's address for one episode, as seen inside its sandbox, and the model's limits."""
 
     openai: str
-    """As agents of OpenAI's APIs take it: it ends in ``/v1``."""
+    """The base address for OpenAI's APIs, which ends in ``/v1``."""
     context: int
-    """Tokens of the model's context."""
+    """Context length of the model, in tokens."""
     most: int
-    """Tokens of one answer."""
+    """Maximum tokens of one answer."""
 
     @property
     def anthropic(self) -> str:
-        """As agents of Anthropic's API take it."""
+        """The base address for Anthropic's API."""
         return self.openai.removesuffix("/v1")
 
 
 class _Plain(BaseModel, extra="forbid"):
-    """The fields of `Program` that plain data may have."""
+    """`Program` as plain data."""
 
     argv: tuple[StrictStr, ...] = Field(min_length=1)
     env: dict[StrictStr, StrictStr] = {}
@@ -54,19 +54,19 @@ class _Plain(BaseModel, extra="forbid"):
 
 @dataclass(frozen=True)
 class Program:
-    """A program that works in a sandbox as an agent.
+    """A program that runs in a sandbox as an agent.
 
-    In texts, ``{url}`` is the address of the model as OpenAI's clients take it, and ``{anthropic_url}`` as Anthropic's
-    do. ``{task}`` is the task, but not in `files`, which may be programs with braces of their own.
+    In its texts, ``{url}`` is replaced by the model's address for OpenAI's clients, and ``{anthropic_url}`` by that for
+    Anthropic's. ``{task}`` is replaced by the task, except in `files`, which may be programs that contain braces.
     """
 
     argv: tuple[str, ...]
     """The command, looked up in PATH."""
     env: Mapping[str, str] = field(default_factory=dict)
-    """Variables besides the sandbox's."""
+    """Environment variables in addition to the sandbox's."""
     files: Mapping[str, str] = field(default_factory=dict)
-    """Files that exist before it starts, by absolute path; the task is in `TASK_FILE` in any case. Their folders must
-    be ones that the sandbox may write in, such as `HOME`."""
+    """Files to write before it starts, by absolute path, in folders that are writable in the sandbox, such as `HOME`.
+    The task is always in `TASK_FILE`."""
     name: str = "program"
     """Its name in results."""
     stdin: str = ""
@@ -78,7 +78,7 @@ class Program:
 
     @classmethod
     def read(cls, found: Mapping[str, object]) -> Program:
-        """A program from plain data: ``argv`` and, if need be, ``env``, ``files``, ``stdin``, ``name``.
+        """A program from plain data: ``argv`` and, optionally, ``env``, ``files``, ``stdin``, ``name``.
 
         Raises:
             UsageError: Something is missing or of the wrong type, or the path of a file is not absolute.
@@ -93,7 +93,7 @@ class Program:
         return cls(plain.argv, plain.env, plain.files, plain.name or "program", stdin=plain.stdin)
 
     def filled(self, address: Address, task: str) -> Program:
-        """The same with the address and the task in place of their names."""
+        """A copy with the placeholders replaced by the address and the task."""
         addresses = {"url": address.openai, "anthropic_url": address.anthropic}
 
         def fill(text: str, values: Mapping[str, str] = addresses | {"task": task}) -> str:
@@ -105,7 +105,7 @@ class Program:
 
 
 def _shell(command: str) -> tuple[str, ...]:
-    """The words that run a command below `MODULES` in a shell, which expands its patterns and opens its input."""
+    """The argv that runs a command below `MODULES` in a shell, which expands glob patterns and redirects its input."""
     return "sh", "-c", f"exec {MODULES}/{command}"
 
 
@@ -113,7 +113,7 @@ def _opencode(address: Address) -> Program:
     limit = {"context": address.context, "output": address.most}
     model = {"name": NAME, "tool_call": True, "limit": limit}
     provider = {
-        "npm": "@ai-sdk/openai-compatible",  # part of the program
+        "npm": "@ai-sdk/openai-compatible",  # bundled with OpenCode
         "options": {"baseURL": address.openai, "apiKey": "none", "timeout": False},
         "models": {NAME: model},
     }
@@ -166,7 +166,7 @@ def _claude_code(address: Address) -> Program:
         "DISABLE_ERROR_REPORTING",
         "IS_SANDBOX",
     )
-    # A name that it knows: it takes others for the newest model, and sends system messages amid a conversation.
+    # A name that it knows: for others it assumes the newest model, and sends system messages within a conversation.
     models = dict.fromkeys(
         (
             "ANTHROPIC_MODEL",
@@ -224,12 +224,12 @@ stream_idle_timeout_ms = 86400000
 
 
 def _pi(address: Address) -> Program:
-    # It keeps this much of the window free, as it only estimates what a prompt takes; the endpoint counts.
+    # pi keeps this many tokens free, since it only estimates the length of a prompt; the endpoint counts exactly.
     margin = 4096
     model = {"id": NAME, "contextWindow": address.context + margin, "maxTokens": address.most}
     provider = {"baseUrl": address.openai, "api": "openai-completions", "apiKey": "none", "models": [model]}
     settings = {
-        # Its defaults are for large windows: 16,384 and 20,000.
+        # pi's defaults, 16,384 and 20,000, are for large context windows.
         "compaction": {
             "reserveTokens": margin + min(address.most, address.context // 2),
             "keepRecentTokens": min(20_000, address.context // 4),

@@ -46,18 +46,18 @@ MAX_SPREAD = 1.0
 """Maximum seconds added at random to a requested time."""
 
 _THINKING = ("reasoning_content", "reasoning")  # names of a turn's thinking in the history; Ollama reads the second
-_OPTIONAL = ("seed", "top_p", "stream_options", *_THINKING)  # what a request, or a message in it, can do without
+_OPTIONAL = ("seed", "top_p", "stream_options", *_THINKING)  # parts of a request or message that can be left out
 _LIMIT, _NEW_LIMIT = "max_tokens", "max_completion_tokens"
 
 _log = logging.getLogger(__name__)
 _connected: WeakKeyDictionary[asyncio.AbstractEventLoop, WeakSet[ChatPolicy]] = WeakKeyDictionary()
-"""The policies that have sent a request on a loop and are not closed: they share litellm's connections."""
+"""For each event loop, the policies that have sent a request and are not closed: they share litellm's connections."""
 
 
 def wait_before(attempt: int, requested: float | None) -> float:
     """Seconds to wait after attempt `attempt`, from 1: what the service requests or, if longer, exponential backoff.
 
-    Both are spread at random, since conversations that were refused together should not come back together.
+    Both have random jitter, so that conversations refused at the same time do not retry at the same time.
     """
     asked = min(requested or 0.0, MAX_REQUESTED_WAIT)
     return max(asked + random.uniform(0, min(MAX_SPREAD, asked / 10)), CHAT.pause(attempt))
@@ -78,27 +78,27 @@ def _litellm() -> Any:
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True
-    # A model may repeat itself, which is no fault of its service.
+    # A model may repeat itself, which is not a fault of its service.
     litellm.REPEATED_STREAMING_CHUNK_LIMIT = sys.maxsize  # type: ignore[attr-defined]
     # litellm would report a turn that Anthropic cut off at the end of the context as complete.
     core_helpers._FINISH_REASON_MAP.setdefault("model_context_window_exceeded", "length")
-    # It would rewrite calls of a tool of its own knowledge, and fail at a long number in any.
+    # litellm would rewrite calls of `multi_tool_use.parallel`, and fail at a number with too many digits in any call.
     conversion.handle_invalid_parallel_tool_calls = lambda tool_calls: tool_calls
     return litellm
 
 
 @dataclass(frozen=True)
 class ListedPrices:
-    """Prices of litellm's list, which knows tiers by length and the price of writing to a cache."""
+    """Prices from litellm's list, which includes tiers by length and the price of writing to a cache."""
 
     library: Any
     model: str
     provider: str
 
     def cost(self, usage: Usage) -> float:
-        """The cost of an answer in US dollars."""
+        """The cost in US dollars."""
         reported = usage.reported
-        if reported is not None and not isinstance(reported, self.library.Usage):  # the service's own, of a cut stream
+        if reported is not None and not isinstance(reported, self.library.Usage):  # the service's, of a cut stream
             reported = self.library.Usage(**reported.model_dump())
         read, written = self.library.cost_per_token(
             model=self.model,
@@ -111,13 +111,13 @@ class ListedPrices:
 
 
 def _prices(library: Any, model: str, options: ModelOptions) -> Priced | None:
-    """The caller's prices, otherwise litellm's, which do not count for a server of the caller's own."""
+    """The caller's prices, otherwise litellm's, which do not apply to the caller's own server."""
     if options.prices is not None or options.base_url is not None:
         return options.prices
     name, provider, *_ = library.get_llm_provider(model)
     for key in (model, name, f"{provider}/{name}"):
         if {"input_cost_per_token", "output_cost_per_token"} <= library.model_cost.get(key, {}).keys():
-            for known in (name, key):  # the list has some models by longer names than their providers
+            for known in (name, key):  # the list has longer names for some models than their providers
                 prices = ListedPrices(library, known, provider)
                 with contextlib.suppress(Exception):
                     prices.cost(Usage(1, 1))
@@ -140,9 +140,9 @@ class ChatPolicy:
         self._library = _litellm()
         self.model = self._full_name(model)
         self.prices = _prices(self._library, self.model, self.options)
-        """What tokens cost; None if that is unknown."""
-        self._left_out: set[str] = set()  # of `_OPTIONAL`: what the service does not accept
-        self._limit = _LIMIT  # what the service calls the limit on the tokens of an answer
+        """Prices of tokens; None if unknown."""
+        self._left_out: set[str] = set()  # those of `_OPTIONAL` that the service does not accept
+        self._limit = _LIMIT  # the service's name for the token limit of an answer
         self._has_answered = False
         self._last_warning, self._unreported = -QUIET, 0
 
@@ -179,7 +179,7 @@ class ChatPolicy:
         users.remove(self)
         if users:
             return
-        for client in self._take_clients():  # otherwise a closed client is reused
+        for client in self._take_clients():  # otherwise litellm would reuse a closed client
             if iscoroutinefunction(close := getattr(client, "close", None)):
                 await close()
 
@@ -208,10 +208,10 @@ class ChatPolicy:
 
         Args:
             messages: The conversation.
-            seed: Of the answer; None for none.
+            seed: Seed of the answer; None for no seed.
             max_tokens: Replaces the option of that name.
-            failed: Gets what the service reports for each attempt that brings no answer, however this call ends.
-            trusted: Whether a refusal of the first request is due to the options, and not to what the messages say.
+            failed: Receives the reported usage of each attempt without an answer, however this call ends.
+            trusted: Whether a refusal of the first request is due to the options, not to the content of the messages.
 
         Raises:
             ModelError: The service stays busy or unreachable, or refuses this conversation.
@@ -242,12 +242,12 @@ class ChatPolicy:
     async def _send(
         self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int, charges: list[Charge]
     ) -> ChatAnswer:
-        """One attempt, repeated only without a parameter that the service does not accept."""
+        """One attempt, repeated only to leave out or rename a parameter that the service does not accept."""
         while True:
             request, received = self._write(messages, seed, max_tokens), Received()
             try:
                 return await self._attempt(request, received)
-            except BaseException as error:  # a cancelled request is paid for, too
+            except BaseException as error:  # a cancelled request is charged, too
                 self._charge(received.usage, charges)
                 refused = isinstance(error, Failure) and error.kind == "refused"
                 if not refused or not self._adapt(request, str(error)):
@@ -258,10 +258,10 @@ class ChatPolicy:
 
         loop = asyncio.get_running_loop()
         if loop not in _connected:
-            self._take_clients()  # older litellm knows loops by their ids: these may be of one that has ended
+            self._take_clients()  # older litellm identifies loops by id(), so these may belong to a loop that has ended
         _connected.setdefault(loop, WeakSet()).add(self)
         try:
-            # litellm limits only how long the connection is silent: a server that trickles would hold it for ever.
+            # litellm limits only how long the connection is silent: a slow trickle of bytes would never time out.
             async with asyncio.timeout(self.options.request_timeout):
                 # drop_params: litellm leaves out parameters that it knows a provider refuses (seed, top_p).
                 response = await self._library.acompletion(**request, drop_params=True)
@@ -275,9 +275,9 @@ class ChatPolicy:
             if failure.kind == "malformed":
                 if self.options.tools:
                     return received.malformed(str(failure))
-                failure.kind = "busy"  # without tools the text alone counts, and that is lost
+                failure.kind = "busy"  # without tools only the text counts, and it is lost
             if failure.kind == "unresolved" and self._has_answered:
-                failure.kind = "busy"  # the host exists: only its name server is away
+                failure.kind = "busy"  # the host exists: only its name server does not answer
             raise failure from error
 
     def _write(self, messages: Sequence[dict[str, Any]], seed: int | None, max_tokens: int) -> dict[str, Any]:
@@ -285,12 +285,12 @@ class ChatPolicy:
         options = self.options
         request: dict[str, Any] = {
             "model": self.model,
-            # Services repeat what models write, lone surrogates too, and those cannot be sent.
+            # Services pass on what models write, including lone surrogates, which cannot be sent.
             "messages": json.loads(printable(json.dumps(list(messages), ensure_ascii=False))),
             "temperature": options.temperature,
             self._limit: max_tokens,
             "timeout": options.request_timeout,
-            "num_retries": 0,  # litellm would not retry where this is worth it, nor wait as long as it is asked to
+            "num_retries": 0,  # litellm does not retry all errors that are worth it, nor wait as long as requested
             "max_retries": 0,
         }
         if options.top_p != 1.0:
@@ -303,7 +303,7 @@ class ChatPolicy:
             for name in self._left_out:
                 part.pop(name, None)
         if options.tools:
-            # litellm would silently leave out tools where it knows of none.
+            # litellm would silently leave out tools for models that it does not know to support them.
             request |= {"tools": [TOOL], "tool_choice": "auto", "allowed_openai_params": ["tools"]}
             if importlib.util.find_spec("mcp") is None:
                 # litellm searches the tools for MCP tools, and fails without the package mcp.
@@ -317,17 +317,17 @@ class ChatPolicy:
         return request
 
     def _adapt(self, request: dict[str, Any], words: str) -> bool:
-        """Change how later requests are written, if a refusal names a parameter that they can do without or rename.
+        """Change how later requests are written, if a refusal names a parameter that can be left out or renamed.
 
         Returns:
             Whether the request is worth sending again.
         """
         if _LIMIT in request and _NEW_LIMIT in words and "instead" in words:
             if self._limit != _NEW_LIMIT:
-                _log.warning("%s: sending %s for %s: %s", self.name, _NEW_LIMIT, _LIMIT, words)
+                _log.warning("%s: sending %s instead of %s: %s", self.name, _NEW_LIMIT, _LIMIT, words)
             self._limit = _NEW_LIMIT
             return True
-        told = re.split("[\"']input[\"']", words)[0]  # without a repetition of what was sent
+        told = re.split("[\"']input[\"']", words)[0]  # without the echo of what was sent
         sent = set(request).union(*request["messages"])
         named = {name for name in _OPTIONAL if name in sent and re.search(rf"\b{name}\b", told)}
         if new := named - self._left_out:
@@ -336,7 +336,7 @@ class ChatPolicy:
         return bool(named)
 
     def _charge(self, usage: Usage | None, charges: list[Charge]) -> None:
-        """Note what a request without an answer cost, if the service reports it."""
+        """Record what a request without an answer cost, if the service reports its usage."""
         if usage is not None:
             charges.append(Charge(usage, self.prices.cost(usage) if self.prices else None))
 
@@ -346,7 +346,7 @@ class ChatPolicy:
             return ModelError(f"{self.name} did not answer{tries}: {failure}", retries=attempts - 1)
         what = "cannot be reached" if failure.kind == "unresolved" else "refused the request"
         message = f"{self.name} {what}: {failure}" + (f"; {failure.advice}" if failure.advice else "")
-        # If nothing was answered before, the request itself is wrong; later, only this conversation.
+        # Until the first answer, the fault is in the options; after it, only in this conversation.
         wrong = failure.kind == "never" or (not self._has_answered and (trusted or failure.kind == "unresolved"))
         return UsageError(message) if wrong else RequestRefused(message)
 
@@ -375,7 +375,7 @@ class ChatPolicy:
         if now - self._last_warning < QUIET:
             self._unreported += 1
             return
-        others = f"; {self._unreported} more since the last such line" if self._unreported else ""
+        others = f"; {self._unreported} more retries since the last warning" if self._unreported else ""
         self._last_warning, self._unreported = now, 0
         error = state.outcome.exception() if state.outcome is not None else None
         _log.warning(
@@ -421,7 +421,7 @@ class ChatPlayer:
         if turn.calls:
             message["tool_calls"] = [_for_history(call) for call in turn.calls]
         self._history.append(message)
-        is_turn = native or answer.refused  # in a refusal, nothing is searched for calls
+        is_turn = native or answer.refused  # a refusal is not searched for calls
         usage, prices = answer.usage, self._policy.prices
         return Completion(
             turn.text if is_turn else self._renderer.turn_text(turn),
@@ -441,7 +441,7 @@ class ChatPlayer:
     def _with_id(self, call: ToolCall) -> ToolCall:
         """The call with an id that no other call of the conversation has, as services require.
 
-        Made-up ids have nine letters and digits, the only form that Mistral accepts.
+        Generated ids have nine letters and digits, the only form that Mistral accepts.
         """
         if not call.id or call.id in self._ids:
             made_up = (f"call{number:05d}" for number in count(len(self._ids)))
@@ -451,9 +451,9 @@ class ChatPlayer:
 
 
 def _for_history(call: ToolCall) -> dict[str, Any]:
-    """A call in the history of later requests. Services refuse broken JSON there.
+    """A call in the history of later requests, where services refuse invalid JSON.
 
-    A call that is run although its JSON is not strict is written as it was understood, other broken ones as ``{}``.
+    A call that was run although its JSON is not strict is written as it was understood; other invalid ones as ``{}``.
     """
     arguments = call.arguments
     constants: list[str] = []  # NaN and infinities, which JSON does not have

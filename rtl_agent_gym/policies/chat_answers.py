@@ -1,8 +1,8 @@
-"""Read what chat services send: answers, streamed or not, into turns; errors into their kinds.
+"""Read what chat services send: answers, streamed or not, become turns, and errors are classified.
 
-What litellm reports is not always what the service sent, so the service's own words decide here:
+What litellm reports is not always what the service sent, so the service's own response decides here:
 
-- It turns every reason to stop that it does not know into ``stop``, and adds ``stop`` to a stream that broke off. A
+- It turns every stop reason that it does not know into ``stop``, and adds ``stop`` to a stream that broke off. A
   provider that failed in the middle of a turn would then end the episode, as if the model were done.
 - It chooses many of its exception classes by words in the message: a 502 whose body says ``invalid_request_error``
   becomes a `BadRequestError`, a refused connection or a missing key an `InternalServerError`.
@@ -29,10 +29,10 @@ from ..visible import visible
 from .protocol import Usage
 
 WITHHELD = "[the service's content filter withheld this answer]"
-"""The text of a refusal for which the service gives no words."""
+"""The text of a refusal if the service gives none."""
 
 _CUT_OFF = {"length", "max_tokens", "MAX_TOKENS", "model_context_window_exceeded", "model_length"}
-"""Reasons to stop at a limit. ``model_context_window_exceeded`` is Anthropic's (docs.claude.com, handling stop
+"""Stop reasons for a limit. ``model_context_window_exceeded`` is Anthropic's (docs.claude.com, handling stop
 reasons) and Z.ai's, ``model_length`` Mistral's."""
 _FILTERED = {"content_filter", "content_filtered", "refusal", "sensitive", "SAFETY", "guardrail_intervened"}
 _BROKEN = {"error", "ERROR", "network_error", "abort", "aborted", "insufficient_system_resource"}
@@ -43,16 +43,16 @@ Kind = Literal["busy", "unresolved", "overflow", "filtered", "malformed", "never
 
 - ``busy``: a retry may work (408, 409, 425, 429, 5xx, no connection, timeout, an answer that breaks off);
 - ``overflow``: the conversation does not fit into the model's context;
-- ``filtered``: a content filter of the service withheld the answer, which is then its refusal;
-- ``malformed``: the service cannot read a call that the model wrote, which is then its malformed turn;
-- ``unresolved``: its host name has no address, or no name server answers; wrong usage unless it has answered before;
+- ``filtered``: a content filter of the service withheld the answer, which then counts as a refusal;
+- ``malformed``: the service cannot parse a call that the model wrote, which then counts as a malformed turn;
+- ``unresolved``: its host name has no address, or no name server answers; a usage error unless it has answered before;
 - ``never``: no request with these options will be answered (wrong key or no right to use it, no such model, no credit);
-- ``oversized``: the request is larger than something in front of the service lets through (413, not by its account's
-  limit), which a conversation that was short enough before may become;
+- ``oversized``: the request exceeds the size limit of, for example, a proxy in front of the service (413, but not the
+  account's limit), to which a conversation may grow;
 - ``refused``: the service refuses this request.
 
 An error inside a streamed answer is ``malformed``, ``filtered`` or ``overflow`` by its code and message, otherwise
-``busy``, as the service answered until then.
+``busy``, since the service had begun to answer.
 """
 
 
@@ -93,18 +93,18 @@ class _Call:
 
 @dataclass
 class Received:
-    """What has arrived of an answer. If the answer fails, this is what was paid for."""
+    """The part of an answer that has arrived. If the answer fails, this part is still charged."""
 
     text: str = ""
     thinking: str = ""
     refusal: str = ""
     calls: list[_Call] = field(default_factory=list)
     finish: str = ""
-    """The service's reason to stop."""
+    """The service's stop reason."""
     reported: Any = None
     """litellm's object for the usage; None if the service has not reported it."""
     error: Exception | None = None
-    """What ended a streamed answer after its beginning, before litellm translated it."""
+    """The exception that ended a streamed answer after its beginning, before litellm translated it."""
     _latest: dict[int, _Call] = field(default_factory=dict)
 
     def add(self, delta: Any) -> None:
@@ -113,7 +113,7 @@ class Received:
         self.thinking += getattr(delta, "reasoning_content", None) or ""
         for piece in getattr(delta, "tool_calls", None) or []:
             call = self._latest.get(piece.index)
-            # Some services number all calls 0, and give each another id.
+            # Some services number all calls 0, but give each a different id.
             if call is None or (piece.id and call.id and piece.id != call.id):
                 call = self._latest[piece.index] = _Call(None, None, "")
                 self.calls.append(call)
@@ -123,8 +123,8 @@ class Received:
             call.arguments = (call.arguments or "") + (arguments or "")
 
     async def watch(self, stream: Any) -> AsyncIterator[Any]:
-        """The same stream, noting what litellm drops from it: the words of a refusal, reasons to stop that it does not
-        know, the usage in chunks without text, and the service's own error.
+        """The same stream, recording what litellm drops: the text of a refusal, stop reasons that it does not know,
+        the usage in chunks without text, and the service's own error.
         """
         try:
             async for chunk in stream:
@@ -139,7 +139,7 @@ class Received:
             self.error = error
             raise
         finally:
-            # `close` is a coroutine function of OpenAI's streams alone.
+            # `close` is a coroutine function only in OpenAI's streams.
             close = getattr(stream, "aclose", None) or getattr(stream, "close", None)
             if close is not None and inspect.isawaitable(closing := close()):
                 await closing
@@ -156,27 +156,27 @@ class Received:
         details = getattr(self.reported, "completion_tokens_details", None)
         thought = getattr(details, "reasoning_tokens", None) or 0
         if getattr(self.reported, "total_tokens", None) == prompt + output + thought:
-            output += thought  # xAI and Vertex AI count thinking beside the other tokens
+            output += thought  # xAI and Vertex AI count thinking separately
         return Usage(int(prompt), int(output), int(cached), self.reported)
 
     def withheld(self, words: str) -> ChatAnswer:
-        """The answer of a content filter that ended the request with an error; `words` is the text if none arrived.
+        """The answer if a content filter ended the request with an error; `words` is its text if none arrived.
 
-        What is not reported counts as 0 here: no service reports the tokens of a prompt that it refuses.
+        Unreported tokens count as 0 here: services do not report the tokens of a prompt that they refuse.
         """
         turn = ModelTurn(self.thinking, self.text or words or WITHHELD)
         return ChatAnswer(turn, usage=self.usage or Usage(0, 0), refused=True)
 
     def malformed(self, words: str) -> ChatAnswer:
-        """The answer with a call that the service reports as an error. Tokens count as for `withheld`.
+        """The answer if the service reports a call as an error. Tokens are counted as in `withheld`.
 
-        The service's message stands for the call's arguments: it is no JSON, so nothing is run.
+        The service's message replaces the call's arguments: it is not JSON, so nothing is run.
         """
         turn = ModelTurn(self.thinking, self.text, (ToolCall(TOOL_NAME, words),))
         return ChatAnswer(turn, usage=self.usage or Usage(0, 0))
 
     def answer(self) -> ChatAnswer:
-        """The complete answer. Raises `Failure` if the service says that it failed while it answered."""
+        """The complete answer. Raises `Failure` if the service says that it failed during the answer."""
         if self.finish in _BROKEN:
             raise Failure("busy", f"the service stopped in the middle of its answer (finish_reason {self.finish})")
         if self.refusal or self.finish in _FILTERED:
@@ -191,7 +191,7 @@ def read_answer(response: Any, received: Received) -> ChatAnswer:
     """Read an answer that was not streamed: litellm's response, into `received`.
 
     Raises:
-        Failure: It holds no turn, or the service says that it failed during the answer.
+        Failure: It contains no turn, or the service says that it failed during the answer.
     """
     received.reported = getattr(response, "usage", None)
     if not getattr(response, "choices", None):
@@ -213,17 +213,17 @@ async def collect(stream: Any, received: Received) -> ChatAnswer:
 
     Args:
         stream: litellm's wrapper of a stream.
-        received: Gets what arrives, however this call ends.
+        received: Receives what arrives, however this call ends.
 
     Raises:
-        Failure: It ends without the service's reason to stop, or the service failed during the answer.
+        Failure: It ends without a stop reason of the service, or the service failed during the answer.
         OpenAIError: The connection was lost, or the service reports an error in the stream.
     """
     from litellm.litellm_core_utils.prompt_templates.common_utils import parse_content_for_reasoning
 
     if stream.completion_stream is not None:
         stream.completion_stream = received.watch(stream.completion_stream)
-    else:  # the request is yet to be sent, which litellm does for the first chunk: only there it translates errors
+    else:  # not sent yet: litellm sends the request for the first chunk, and translates errors only there
         send = stream.make_call
 
         async def watched(**options: Any) -> AsyncIterator[Any]:
@@ -236,20 +236,20 @@ async def collect(stream: Any, received: Received) -> ChatAnswer:
                 if chunk.choices:
                     received.add(chunk.choices[0].delta)
     finally:
-        # litellm estimates a missing usage in what it yields; `chunks` holds what was reported.
+        # litellm estimates a missing usage in what it yields; `chunks` contains the reported one.
         for chunk in stream.chunks:
             received.reported = getattr(chunk, "usage", None) or received.reported
     received.finish = received.finish or stream.received_finish_reason or ""
     if not received.finish:
         raise Failure("busy", "the stream ended before the answer was complete")
-    if not received.thinking:  # of answers that are not streamed, litellm has split the text already
+    if not received.thinking:  # for answers that are not streamed, litellm has already split the text
         thinking, text = parse_content_for_reasoning(received.text)
         received.thinking, received.text = thinking or "", text or ""
     return received.answer()
 
 
 def _function(call: Any) -> tuple[str | None, str | None]:
-    """Name and arguments of a call; a custom tool, of which none is declared, has an input instead."""
+    """Name and arguments of a call; a call of a custom tool, though none is declared, has an input instead."""
     function = getattr(call, "function", None) or getattr(call, "custom", None)
     arguments = getattr(function, "arguments", None) or getattr(function, "input", None)
     return getattr(function, "name", None), arguments
@@ -275,7 +275,7 @@ OVERFLOWS = (
     r"context size has been exceeded",  # llama.cpp, with status 500
     r"prompt\b.{0,40}\bis too long|input is too long for",  # Anthropic; Bedrock
     r"request exceeds the maximum (?:allowed number of bytes|size)|request_too_large",  # Anthropic, 413 above 32 MB
-    r"ContextWindowExceededError",  # litellm's proxy, which puts its own class before the provider's words
+    r"ContextWindowExceededError",  # litellm's proxy, which puts its own class before the provider's message
     r"exceeded model token limit",  # Moonshot
     r"reduce the length of the (?:messages|input)",  # Groq
     r"prompt token count of \d+ exceeds|maximum prompt length is",  # GitHub Copilot; xAI
@@ -285,8 +285,8 @@ OVERFLOWS = (
     r"prompt is greater than the context length|with context length of only|n_keep \(\d+\) >= n_ctx",  # LM Studio
     r"context window exceeds limit|prompt too long; exceeded",  # MiniMax; Ollama
 )
-"""How services word that a conversation does not fit into the model's context, where litellm does not know it, or only
-with some statuses. Few give a code, and each a different code. The tests hold messages and sources."""
+"""Services' messages for a conversation that does not fit into the model's context, which litellm does not recognise,
+or only with some statuses. Few services give a code, each a different one. The tests contain messages and sources."""
 
 FILTERS = (
     # Azure OpenAI: 400 with code content_filter and innererror.code ResponsibleAIPolicyViolation
@@ -298,7 +298,7 @@ FILTERS = (
     r"requires moderation|input was flagged|flagged_input",  # OpenRouter, 403 (openrouter.ai/docs/errors)
     r"data_?inspection_?failed",  # DashScope, 400
 )
-"""How services word that a content filter withheld the answer, each with its source."""
+"""Services' messages for an answer that a content filter withheld, each with its source."""
 
 _BUSY = {408, 409, 425, 429}
 _NEVER = {401, 402, 403, 404}
@@ -325,9 +325,9 @@ _TAG = re.compile(r"<[^<>]{0,500}>")
 def read_failure(library: Any, error: Exception, *, in_stream: Exception | None = None) -> Failure:
     """Classify an exception of litellm, the module `library`.
 
-    It was `in_stream` before litellm translated it, if it ended a streamed answer after its beginning.
+    `in_stream` is the exception before litellm translated it, if it ended a streamed answer after its beginning.
     """
-    # litellm wraps errors of streamed answers in one that says every message twice and has no headers.
+    # litellm wraps errors of streamed answers in one that repeats every message and has no headers.
     error = getattr(error, "original_exception", None) or error
     if in_stream is not None:
         body = getattr(in_stream, "body", None)
@@ -359,11 +359,11 @@ def read_failure(library: Any, error: Exception, *, in_stream: Exception | None 
 
 def _kind(status: int | None, words: str, *, waits: bool, page: bool) -> Kind:
     if status == 403 and page:
-        return "refused"  # a firewall in front of the service, which may dislike one conversation only
+        return "refused"  # a firewall in front of the service, which may reject only this conversation
     if status in _NEVER or _NO_KEY.search(words) or _NO_CREDIT.search(words):
         return "never"
     if _QUOTA.search(words) and not waits and "retry" not in words.lower():
-        return "never"  # limits per minute have the same words, but also a time to retry
+        return "never"  # limits per minute have the same message, but also a time to retry
     if _TOO_LARGE_FOR_ACCOUNT.search(words):
         return "refused"
     if status == 413:
@@ -374,7 +374,7 @@ def _kind(status: int | None, words: str, *, waits: bool, page: bool) -> Kind:
 def _codes(error: Exception | None) -> Iterator[str]:
     """The codes and types of an error, and the class that a litellm proxy puts before its message.
 
-    Not the whole body: some services repeat the conversation in it, which may hold any words.
+    Not the whole body: some services repeat the conversation in it, which may contain any text.
     """
     yield str(error or "")[:200]
     body = getattr(error, "body", None)
@@ -425,7 +425,7 @@ def _message_in(text: str) -> str:
 
 
 def _unresolved(error: BaseException) -> str | None:
-    """Which host could not be resolved, and why; None if that was not the fault."""
+    """A message with the host that could not be resolved, and why; None if the error has another cause."""
     host = "of the service"
     for cause in causes(error):
         if type(cause).__name__ == "ConnectError" and hasattr(cause, "request"):  # of httpx or httpx2
@@ -440,23 +440,23 @@ def _unresolved(error: BaseException) -> str | None:
 _DURATION = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?!s))?(?:(\d+(?:\.\d+)?)s)?(?:(\d+(?:\.\d+)?)ms)?")
 _RESET = re.compile(r"(?:x-|anthropic-)?ratelimit-(?:reset(?:-[\w-]+)?|[\w-]+-reset)")
 _LATER = 1e9
-"""A number above this is a time since 1970, in seconds, or above its thousandfold in milliseconds."""
+"""A number above this is a Unix time in seconds, or in milliseconds if it is above 1000 times this."""
 
 
 def requested_wait(headers: Mapping[str, str], *, limited: bool, now: float | None = None) -> float | None:
-    """Seconds after which a service wants to be asked again; None if it names no time.
+    """Seconds after which a service asks for a retry; None if it gives no time.
 
     In this order: ``retry-after-ms``; ``retry-after``, in seconds or as an HTTP date (RFC 9110, section 10.2.3); the
     resets of rate limits: ``x-ratelimit-reset-requests`` and ``-tokens`` of OpenAI, Groq and Azure (durations such as
     ``6m0s`` and ``12ms``), ``anthropic-ratelimit-*-reset`` (RFC 3339), ``x-ratelimit-reset`` of OpenRouter
     (milliseconds since 1970) and ``ratelimit-reset`` (seconds). Of several resets, the latest of those whose
-    ``remaining`` is 0 counts; if no ``remaining`` is given, the soonest. litellm knows ``retry-after`` alone.
+    ``remaining`` is 0 counts; if no ``remaining`` is given, the soonest. litellm reads only ``retry-after``.
 
     Args:
         headers: The headers of an answer, with names in lower case.
-        limited: Whether the answer is a 429. Other answers have the headers of rate limits too, where they say nothing
-            about when a broken service is back.
-        now: Seconds since 1970; None for the clock's.
+        limited: Whether the answer is a 429. Other answers also have the headers of rate limits, which do not tell when
+            a failed service is back.
+        now: The Unix time in seconds; None for the current time.
     """
     now = time.time() if now is None else now
     milliseconds = _number(headers.get("retry-after-ms", ""))
@@ -488,7 +488,7 @@ def _number(text: str) -> float | None:
 
 
 def _seconds(text: str, now: float) -> float | None:
-    """The seconds from `now` that a header's value stands for; None if it is none of the known forms."""
+    """The seconds from `now` to the time in a header's value; None if its form is unknown."""
     text = text.strip()
     if (number := _number(text)) is not None:
         if number > 1000 * _LATER:

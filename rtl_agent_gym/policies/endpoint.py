@@ -1,7 +1,7 @@
-"""An address in front of a policy that samples tokens, for agents of others. It speaks what `apis` has.
+"""An HTTP endpoint through which third-party agents use a policy that samples tokens. `apis` has its APIs.
 
-Each episode has a secret in its address, and its own `TokenStreams`. What would change the meaning of a request and
-is not understood is refused with status 400. The sampling parameters are the policy's.
+Each episode has a secret in its address, and its own `TokenStreams`. Unsupported fields that would change the meaning
+of a request are refused with status 400. The sampling parameters are the policy's.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from aiohttp import web
 
 LARGEST = 32 << 20
-"""Bytes of a request."""
+"""Maximum bytes of a request."""
 APIS: tuple[Api, ...] = (ChatCompletions(), AnthropicMessages(), OpenAIResponses())
 
 
 PAUSE = 0.02
-"""Seconds that a request takes at least if it brings no answer of the model: many of them cannot fill the loop."""
+"""Minimum seconds of a request without an answer of the model, so that many of them cannot fill the event loop."""
 REST = 4
-"""How many times as long as its rendering such a request waits, at least."""
+"""Such a request also waits at least this many times as long as its rendering took."""
 
 
 class Gate(Protocol):
@@ -44,9 +44,9 @@ class Gate(Protocol):
     def turn(
         self, messages: Sequence[Mapping[str, Any]]
     ) -> contextlib.AbstractAsyncContextManager[Callable[[Answer], None]]:
-        """Wait until a request with these messages may be answered; what it gives is called with the answer.
+        """Wait until a request with these messages may be answered; then call the yielded function with the answer.
 
-        Raises `UsageError` if it never may be.
+        Raises `UsageError` if it will never be answered.
         """
 
     def failed(self) -> None:
@@ -58,25 +58,25 @@ class Line:
     """An episode's access to the model."""
 
     url: str
-    """The base address as agents of OpenAI's APIs take it: it ends in ``/v1``."""
+    """The base address for OpenAI's APIs, which ends in ``/v1``."""
     streams: TokenStreams
     kept: dict[str, list[Mapping[str, Any]]] = field(default_factory=dict)
     """Conversations by the id of the response that a request may continue."""
     items: dict[str, dict[str, Any]] = field(default_factory=dict)
     """The items of those responses by id, to which a request may refer."""
     fault: Exception | None = None
-    """What the model raised instead of an answer: the episode must not be graded then."""
+    """The model's exception instead of an answer: the episode must then not be graded."""
     full: bool = False
-    """Whether a request found no room in the model's context, and none was answered since."""
+    """Whether a request did not fit into the model's context, and no request was answered since."""
     refused: str = ""
-    """Why the last request was refused for another reason; empty once one was answered."""
+    """Why a request was last refused for another reason; empty once a request was answered."""
     gate: Gate | None = None
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Held by the one request at a time that is read and answered, if there is a gate."""
+    """Held while a request is read and answered, if there is a gate: one request at a time."""
 
     @property
     def anthropic_url(self) -> str:
-        """The base address as agents of Anthropic's API take it."""
+        """The base address for Anthropic's API."""
         return self.url.removesuffix("/v1")
 
 
@@ -94,7 +94,7 @@ class ModelEndpoint:
         self._lines: dict[str, Line] = {}
         self._runner: web.AppRunner | None = None
         self._address = ""
-        # One of its own: that of the loop may be full of slow reward functions, while the agents' time runs.
+        # Not the loop's executor, which may be full of slow reward functions while the agents' time runs.
         self._reader = ThreadPoolExecutor(1, "requests")
 
     async def __aenter__(self) -> ModelEndpoint:
@@ -106,7 +106,7 @@ class ModelEndpoint:
 
     async def start(self) -> None:
         """Listen on a free port. Raises `UsageError` if aiohttp is not installed."""
-        with importing('other people\'s agents need aiohttp: pip install "rtl-agent-gym[agents]"'):
+        with importing('third-party agents need aiohttp: pip install "rtl-agent-gym[agents]"'):
             from aiohttp import web
 
         app = web.Application(client_max_size=LARGEST)
@@ -114,8 +114,8 @@ class ModelEndpoint:
             app.router.add_post(f"/{{secret}}{api.path}", partial(self._serve, api, self._complete))
         app.router.add_post("/{secret}/v1/messages/count_tokens", partial(self._serve, APIS[1], self._count))
         app.router.add_get("/{secret}/v1/models", partial(self._serve, APIS[0], self._models))
-        # Episodes have ended by then: nobody waits for an answer that is still sampled.
-        # Compressed bodies are not unpacked, and then are no JSON: unpacking them would hold up all episodes.
+        # A short shutdown: episodes have ended by then, so no agent waits for an answer that is still being sampled.
+        # Compressed bodies are refused, as invalid JSON: decompressing them would delay all episodes.
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
@@ -132,7 +132,7 @@ class ModelEndpoint:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where it listens."""
+        """The host and port on which it listens."""
         assert self._runner is not None
         host, port = self._runner.addresses[0][:2]
         return host, port
@@ -141,8 +141,8 @@ class ModelEndpoint:
         """An address for one episode.
 
         Args:
-            seed: Of the first turn; each turn has its own. None for any.
-            gate: Decides when its requests are answered; None for at once.
+            seed: The episode's seed, from which each turn's is derived; None for no seed.
+            gate: Decides when its requests are answered; None to answer immediately.
         """
         secret = secrets.token_urlsafe(24)
         streams = TokenStreams(self._policy, self._dialect, seed)
@@ -176,12 +176,12 @@ class ModelEndpoint:
                     if line.gate is not None:
                         line.gate.failed()
                 elif isinstance(error, UsageError):
-                    if secret in self._lines:  # otherwise the episode has ended meanwhile, for another reason
+                    if secret in self._lines:  # otherwise the episode has ended in the meantime, for another reason
                         line.refused = str(error)
                 else:
                     await _pause(line)
                     raise
-                refused = isinstance(error, RequestRefused | UsageError)  # or the agent would send it again
+                refused = isinstance(error, RequestRefused | UsageError)  # otherwise the agent would retry
                 answer = failed(error, "invalid_request_error" if refused else "service_unavailable")
             await _pause(line)
             return answer
@@ -220,7 +220,7 @@ class ModelEndpoint:
         if not asked.stream:
             return found
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-cache"})
-        with contextlib.suppress(ConnectionError):  # the agent has not waited
+        with contextlib.suppress(ConnectionError):  # the agent has disconnected
             await response.prepare(request)
             for event in api.events(found, asked):
                 await response.write(event.encode())
@@ -232,7 +232,7 @@ async def _pause(line: Line) -> None:
 
 
 def _read(api: Api, line: Line, data: bytes) -> ChatRequest:
-    """A request's body. Raises as `Api.read`, and `ContextFull` before that takes long."""
+    """Parse a request's body. Raises like `Api.read`, and `ContextFull` before an oversized body takes long to read."""
     line.streams.check_length(data)
     body = decoded(data)
     line.streams.check_entries(body)
@@ -243,7 +243,7 @@ def _read(api: Api, line: Line, data: bytes) -> ChatRequest:
 
 
 def _item(given: Any, kept: dict[str, dict[str, Any]]) -> Any:
-    """An item, or the kept one that it refers to. That is taken out: many references to a long one would take long."""
+    """An item, or the kept item to which it refers, removed from `kept`: repeating a long item would take long."""
     if not isinstance(given, dict) or given.get("type") != "item_reference":
         return given
     if (item := kept.pop(str(given.get("id")), None)) is None:

@@ -1,11 +1,11 @@
-"""Other people's agents as the policy. The agent decides; its commands run in the episode's sandbox, turn by turn.
+"""Third-party agents as the policy. The agent decides; its commands run in the episode's sandbox, turn by turn.
 
-The agent's model is a `ModelEndpoint`. So limits, transcript, replay and grading are the episode's, and what the model
-sampled is in `AgentPlayer.streams`.
+The agent calls its model through a `ModelEndpoint`. So limits, transcript, replay and grading are the episode's, and
+the sampled tokens are in `AgentPlayer.streams`.
 
-Most agents work in the sandbox themselves (`InsidePlayer`), which has no network: a gateway carries the model's
-address. Each answer of the model is a turn: the agent's tools run its calls, and the next request says what they
-printed. Requests are answered one at a time, and only while the episode waits for a turn.
+Most agents run in the sandbox themselves (`InsidePlayer`), which has no network: a gateway forwards their requests to
+the model. Each answer of the model is a turn: the agent's tools run its calls, and the next request contains their
+results. Requests are answered one at a time, and only while the episode waits for a turn.
 
 mini-swe-agent runs in a thread of this process (`HarnessPlayer`). Its environment hands each command to the episode and
 waits for the output.
@@ -46,16 +46,16 @@ from .streams import Answer, TokenStreams
 AGENTS = ("mini-swe-agent", *INSIDE)
 """The agents that `HarnessPolicy` knows."""
 SHOWN = 2000
-"""Bytes of a program's last output that messages show."""
+"""Maximum bytes of a program's last output in messages."""
 _STATUS = re.compile(r"^\[(?:no output, )?(?:exit code (\d+)|timed out after .*)\](?:\n\[.*\])?\Z", re.MULTILINE)
 _TIMED_OUT = 124
 """The status of a command that timed out, as of coreutils' ``timeout``."""
 
 
 def check_agent(agent: str, dialect: str | None = None) -> None:
-    """Raise `UsageError` for an unknown agent, one that is not installed, or a dialect that it cannot speak in.
+    """Raise `UsageError` for an unknown agent, one that is not installed, or a dialect that agents cannot use.
 
-    Raises `ImageError` for one whose programs for sandboxes are not installed.
+    Raises `ImageError` if the agent's programs for sandboxes are not installed.
     """
     if agent not in AGENTS:
         raise UsageError(f"no agent {agent!r}; choose one of {', '.join(AGENTS)}")
@@ -71,15 +71,15 @@ def check_agent(agent: str, dialect: str | None = None) -> None:
 
 
 class HarnessPolicy:
-    """An agent of somebody else, with a model that samples tokens.
+    """A third-party agent, with a model that samples tokens.
 
     Args:
-        agent: One of `AGENTS`; or any program that works in the sandbox, as `Program` or in its form as plain data:
+        agent: One of `AGENTS`; or any program that runs in the sandbox, as a `Program` or as plain data:
             ``{"argv": […], "env": {…}, "files": {…}}``.
         model: The model. `close` closes it.
         dialect: The name of its dialect; None for that of the episode's renderer.
 
-    Raises as `check_agent`, and `UsageError` as `Program.read`.
+    Raises like `check_agent` and `Program.read`.
     """
 
     own_prompts = True
@@ -93,12 +93,12 @@ class HarnessPolicy:
             check_agent(agent, dialect)
         self.agent = agent if isinstance(agent, str) else self._program.name if self._program else ""
         self.programs = programs_id(self.agent) if self._program is None and self.agent in INSIDE else ""
-        """What its sandboxes must have; see `SandboxSpec.programs`."""
+        """The programs that its sandboxes need; see `SandboxSpec.programs`."""
         self.model, self._dialect = model, dialect
         self._endpoints: dict[str, ModelEndpoint] = {}
         """By dialect."""
         self._loop: asyncio.AbstractEventLoop | None = None
-        """The one that the endpoints and the lock belong to."""
+        """The event loop of the endpoints and the lock."""
         self._starting = asyncio.Lock()
 
     @property
@@ -126,7 +126,7 @@ class HarnessPolicy:
         return program.filled(address, task)
 
     async def endpoint(self, dialect: str) -> ModelEndpoint:
-        """The endpoint of all episodes in this dialect on this event loop, started with the first."""
+        """The endpoint of all episodes in this dialect on this event loop, started at the first call."""
         if self._loop is not (loop := asyncio.get_running_loop()):
             self._loop, self._starting, self._endpoints = loop, asyncio.Lock(), {}
         async with self._starting:
@@ -144,36 +144,36 @@ class HarnessPolicy:
 
 
 class AgentPlayer:
-    """One episode of somebody else's agent, whose model has this dialect."""
+    """One episode of a third-party agent; `dialect` is that of its model."""
 
     def __init__(self, policy: HarnessPolicy, dialect: str, seed: int | None) -> None:
         self._policy, self._dialect, self._seed = policy, dialect, seed
         self._line: Line | None = None
         self._end: Callable[[], object] = lambda: None
-        """Lets go of the line; idempotent."""
+        """Releases the line; idempotent."""
 
     @property
     def streams(self) -> TokenStreams:
         """The tokens of the episode. Raises `UsageError` before the first turn."""
         if self._line is None:
-            raise UsageError("an agent has tokens only from its first turn on")
+            raise UsageError("an agent has no tokens before its first turn")
         return self._line.streams
 
     @property
     def started(self) -> bool:
-        """Whether the agent runs, or has run."""
+        """Whether the agent has been started."""
         return self._line is not None
 
     def end(self) -> None:
-        """Answer no more requests, and end the agent's thread, if it has one. The streams stay. Idempotent."""
+        """Answer no more requests, and end the agent's thread, if it has one. The streams are kept. Idempotent."""
         self._end()
 
     def _check_fault(self) -> None:
-        """Raise what the model raised instead of an answer, if it did; see `TokenSamplerPolicy.request`."""
+        """Raise the model's exception, if it raised one instead of answering; see `TokenSamplerPolicy.request`."""
         if self._line is None or self._line.fault is None:
             return
         fault = self._line.fault
-        if type(fault) in (ModelError, ServiceError):  # others keep what they are: refusals are not sent again
+        if type(fault) in (ModelError, ServiceError):  # others keep their class: refusals are not retried
             raise type(fault)(f"{self._policy.name}: {fault}") from fault
         raise fault
 
@@ -183,31 +183,31 @@ class _Ended:
     """The agent has ended."""
 
     text: str
-    """Of mini-swe-agent: its last words. Of a program: why, in a sentence; empty if it ended well."""
+    """mini-swe-agent's final answer; for a program, the reason in a sentence, empty after a normal exit."""
     error: BaseException | None = None
-    """What happened to the sandbox or in the thread, or a bug here."""
+    """An error of the sandbox or the thread, or a bug here."""
 
 
 class InsidePlayer(AgentPlayer):
-    """One episode of an agent in the sandbox. It is the gate of its own line."""
+    """One episode of an agent in the sandbox. It is also the `Gate` of its line."""
 
     def __init__(self, policy: HarnessPolicy, dialect: str, seed: int | None) -> None:
         super().__init__(policy, dialect, seed)
         self._sandbox: Sandbox | None = None
         self._seconds = 0.0
-        """That the program may take between two answers of the model."""
+        """Time limit for the program between two answers of the model; negative after `end`."""
         self._left = 0.0
         self._alarm: asyncio.TimerHandle | None = None
         self._process: Process | None = None
         self._killing: asyncio.Task[None] | None = None
         self._silence = ""
-        """That the program was killed, in a sentence, once it has been silent for too long."""
+        """A sentence for messages, if the program was killed because it was silent for too long."""
         self._wanted = asyncio.Event()
         """Set while the episode waits for a turn."""
         self._events: asyncio.Queue[Completion | _Ended | None] = asyncio.Queue()
         """Turns, the end, and None if the model did not answer."""
         self._pending: Answer | None = None
-        """The last answer, until the next request says what became of its calls."""
+        """The last answer, until the next request contains the results of its calls."""
         self._answered = False
         self._ended: _Ended | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -217,10 +217,10 @@ class InsidePlayer(AgentPlayer):
         self._sandbox, self._seconds = sandbox, turn_seconds
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
-        """The next turn, once the agent has run its calls; or its end.
+        """The next turn, once the agent has run its calls; or the agent's end.
 
         Raises:
-            SandboxError: The machine failed, or the program before it asked the model.
+            SandboxError: The machine failed, or the program ended before the model's first answer.
             ModelError, UsageError, ServiceDown: As `TokenSamplerPolicy.request`.
         """
         if self._line is None:
@@ -282,7 +282,7 @@ class InsidePlayer(AgentPlayer):
         self._watching = asyncio.ensure_future(self._watch(self._process, program.stdin))
 
     async def _watch(self, process: Process, stdin: str) -> None:
-        """Wait for the program's end; the sandbox's end is one."""
+        """Wait until the program or its sandbox ends."""
         last = b""
         try:
             with contextlib.suppress(BrokenPipeError):
@@ -296,7 +296,7 @@ class InsidePlayer(AgentPlayer):
             ended = _Ended(self._silence or why)
         except (SandboxError, SandboxBroken) as error:
             ended = _Ended(f"its sandbox has ended: {error}", error)
-        except BaseException as error:  # whatever ends this task, the episode must hear of it
+        except BaseException as error:  # however this task ends, the episode must be notified
             ended = _Ended(repr(error), error)
         self._events.put_nowait(ended)
         self.end()
@@ -311,12 +311,12 @@ class InsidePlayer(AgentPlayer):
 
     @contextlib.asynccontextmanager
     async def turn(self, messages: Sequence[Mapping[str, Any]]) -> AsyncIterator[Callable[[Answer], None]]:
-        """Wait until the episode wants a turn. The last one is complete now."""
+        """Wait until the episode wants a turn. The request completes the previous turn."""
         self._stop_clock()
         since = math.inf
         try:
             if (answer := self._pending) is not None:
-                completed = _completion(answer, messages)  # may refuse the request: another says it
+                completed = _completion(answer, messages)  # if it raises, another request completes the turn
                 self._pending = None
                 self._events.put_nowait(completed)
             await self._wanted.wait()
@@ -325,7 +325,7 @@ class InsidePlayer(AgentPlayer):
             since = asyncio.get_running_loop().time()
             yield self._take
         finally:
-            if self._pending is None:  # a request without an answer is the program's own time
+            if self._pending is None:  # a request without an answer counts as the program's time
                 self._left -= max(0.0, asyncio.get_running_loop().time() - since)
             self._run_clock()
 
@@ -356,14 +356,14 @@ class InsidePlayer(AgentPlayer):
         self._killing = asyncio.ensure_future(self._kill())
 
     async def _kill(self) -> None:
-        """Kill the program; `_watch` hears of its end."""
+        """Kill the program; `_watch` notices its end."""
         assert self._process is not None
-        with contextlib.suppress(SandboxError, SandboxBroken):  # `_watch` tells what happened to the sandbox
+        with contextlib.suppress(SandboxError, SandboxBroken):  # `_watch` reports what happened to the sandbox
             await self._process.kill()
 
 
 def _completion(answer: Answer, messages: Sequence[Mapping[str, Any]], *, last: bool = False) -> Completion:
-    """A turn, with what the messages of the next request say of its calls. Raises `UsageError` if that is no text."""
+    """A turn, with the results of its calls from the next request. Raises `UsageError` if a result is not text."""
     results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
     outputs = tuple(text_of(results.get(call.id, {})) for call in answer.turn.calls)
     return Completion(
@@ -382,7 +382,7 @@ def _completion(answer: Answer, messages: Sequence[Mapping[str, Any]], *, last: 
 
 @dataclass
 class _Wire:
-    """Between an agent's thread and its player."""
+    """The queues between an agent's thread and its player."""
 
     outputs: queue.SimpleQueue[str | None] = field(default_factory=queue.SimpleQueue)
     """To the agent; None ends it."""
@@ -391,7 +391,7 @@ class _Wire:
     loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     def put(self, wanted: str | _Ended) -> None:
-        """Tell the player, from the agent's thread. Nothing happens once its loop has ended."""
+        """Send to the player from the agent's thread; does nothing once the player's loop is closed."""
         if not self.loop.is_closed():
             self.loop.call_soon_threadsafe(self.wants.put_nowait, wanted)
 
@@ -403,14 +403,14 @@ class HarnessPlayer(AgentPlayer):
         super().__init__(policy, dialect, seed)
         self._wire: _Wire | None = None
         self._used = (0, 0)
-        """Tokens that were read and written up to the last turn; malformed answers are no turns of their own."""
+        """Tokens read and written up to the last turn; those of malformed answers are counted in the next turn."""
 
     def opened(self, system: str, user: str) -> None:
-        """The episode begins: nothing to do, as `act` gets the messages."""
+        """The episode begins: nothing to do, since `act` receives the messages."""
 
     def answered(self, action: Action, outputs: Sequence[str]) -> None:
-        """Hand the output of the agent's command to it, or why the episode did not run it."""
-        if self._wire is not None:  # the last line of a correction shows a tool that the agent does not have
+        """Pass the output of its command to the agent, or the reason why the episode did not run it."""
+        if self._wire is not None:  # first line only: the last line of a correction shows a tool that the agent lacks
             self._wire.outputs.put(outputs[0] if outputs else (action.correction or "").partition("\n")[0])
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
@@ -467,12 +467,12 @@ def _run_mini(wire: _Wire, url: str, task: str) -> None:
             wire.put(command)
             return wire.outputs.get()
 
-        here = openai.DefaultHttpxClient(trust_env=False)  # no proxy leads to it
+        here = openai.DefaultHttpxClient(trust_env=False)  # no proxy to this machine
         with openai.OpenAI(base_url=url, api_key="none", max_retries=0, timeout=None, http_client=here) as client:
             ask = partial(client.chat.completions.create, model="policy")
             found = mini_swe_agent(ask, run).run(task)
         wire.put(_Ended(str(found.get("submission") or found.get("exit_status") or "")))
-    except BaseException as error:  # whatever ends the thread, the player must hear of it
+    except BaseException as error:  # however the thread ends, the player must be notified
         wire.put(_Ended("", error))
 
 
@@ -490,7 +490,7 @@ def mini_swe_agent(ask: Callable[..., Any], run: Callable[[str], str | None]) ->
     from minisweagent.models.litellm_model import BASH_TOOL, LitellmModel
 
     class Model(LitellmModel):  # type: ignore[misc]
-        """Its model without LiteLLM's client and its retries; what can be repeated, the policy repeats."""
+        """mini-swe-agent's model, without LiteLLM's client and retries: the policy retries."""
 
         abort_exceptions = (Exception,)
 
@@ -515,7 +515,7 @@ class _SandboxEnvironment:
         self._run = run
 
     def execute(self, action: dict[str, Any], cwd: str = "") -> dict[str, Any]:
-        """Run a command in the episode, and return what it printed and its status."""
+        """Run a command in the episode, and return its output and status."""
         from minisweagent.exceptions import Submitted
 
         output = self._run(str(action.get("command", "")))
@@ -531,9 +531,9 @@ class _SandboxEnvironment:
         return {"output": output, "returncode": code, "exception_info": ""}
 
     def get_template_vars(self, **kwargs: Any) -> dict[str, Any]:
-        """What the agent's prompts may name: the sandbox's system."""
+        """The variables of the agent's prompts: the sandbox's system."""
         return {"system": "Linux", "release": "", "version": "", "machine": "x86_64", **kwargs}
 
     def serialize(self) -> dict[str, Any]:
-        """What the agent saves of its environment."""
+        """The environment's part of the agent's saved trajectory."""
         return {"info": {"config": {"environment_type": "rtl_agent_gym"}}}

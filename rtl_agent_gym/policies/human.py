@@ -84,11 +84,11 @@ class HumanPlayer:
 
 
 def is_complete(command: str) -> bool:
-    """Whether bash would run this, and not wait for more lines, as after an open quote, loop or here-document."""
+    """Whether bash would run this, instead of waiting for more lines as after an open quote, loop or here-document."""
     if command.endswith("\\") and not command.endswith("\\\\"):
         return False
     english = os.environ | {"LC_ALL": "C"}
-    checked = subprocess.run(  # by stdin: an argument has at most 128 KiB
+    checked = subprocess.run(  # through stdin: an argument is limited to 128 KiB
         ["bash", "-n"], input=command, env=english, capture_output=True, text=True, errors="replace", check=False
     )
     unfinished = ("unexpected end of file", "unexpected EOF", "delimited by end-of-file")

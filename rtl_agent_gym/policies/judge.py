@@ -21,20 +21,20 @@ JUDGE_KEY = "RTL_GYM_JUDGE_API_KEY"
 MAX_TOKENS = 4096
 """Tokens that a judge may write, thinking included."""
 MORE_TOKENS = 4 * MAX_TOKENS
-"""The same when it is asked once more because `MAX_TOKENS` did not suffice."""
+"""The limit of a second request, if `MAX_TOKENS` did not suffice."""
 FORM = "chat:MODEL, or chat:MODEL@URL for a server of your own"
 
 
 class ChatJudge:
-    """Asks a chat service, with temperature 0. Requests are retried as those of a `ChatPolicy`.
+    """Asks a chat service, with temperature 0. Requests are retried like those of a `ChatPolicy`.
 
     Args:
         name: See `read_judge`. The model is litellm's name; with an address, the name that the server uses.
-        strict: Whether a service that refuses the first prompt is wrong usage. Otherwise the prompt may be the reason,
-            which has the text of an agent.
+        strict: Whether a refusal of the first prompt is a usage error. Otherwise the agent's text in the prompt may be
+            the reason for the refusal.
 
     Raises:
-        UsageError: The name has another form, or the extra is not installed.
+        UsageError: The name does not have this form, or the extra is not installed.
     """
 
     def __init__(self, name: str, *, strict: bool = False) -> None:
@@ -50,14 +50,14 @@ class ChatJudge:
     async def ask(self, system: str, user: str) -> str | None:
         """See `Judge.ask`. An answer that its token limit cuts off is requested once more with a higher limit.
 
-        None also if that does not suffice, or if the prompt is too long for the model or refused by the service.
+        Also None if that does not suffice, or if the prompt is too long for the model or refused by the service.
         """
         messages = [{"role": "system", "content": system}, {"role": "user", "content": user}]
         for limit in (MAX_TOKENS, MORE_TOKENS):
             try:
                 with _judge_errors():
                     answer = await self._policy.request(messages, None, limit, trusted=self._strict)
-            except RequestRefused as error:  # perhaps for what this answer says
+            except RequestRefused as error:  # perhaps because of the text to judge
                 logger.warning("%s", error)
                 return None
             if answer is None or answer.refused:
@@ -73,7 +73,7 @@ class ChatJudge:
 
 @contextmanager
 def _judge_errors() -> Iterator[None]:
-    """Errors of its service say that they are the judge's, and name the judge's options, not those of a policy."""
+    """Reword errors of the judge's service, so that they name the judge and its options, not those of a policy."""
 
     def reworded(error: Exception) -> str:
         words = str(error).replace("--api-key", JUDGE_KEY).replace("--base-url", "its address (--judge chat:MODEL@URL)")
@@ -91,7 +91,7 @@ def read_judge(name: str) -> tuple[str, str | None]:
     """The model and the address in a judge's name: ``chat:MODEL``, or ``chat:MODEL@URL`` for a server of your own.
 
     Raises:
-        UsageError: It has another form.
+        UsageError: The name does not have this form.
     """
     kind, _, rest = name.partition(":")
     model, address = split_address(rest)
@@ -101,25 +101,25 @@ def read_judge(name: str) -> tuple[str, str | None]:
 
 
 def judge_name(name: str) -> str:
-    """A judge's name in results: the model, and the host of its server if that is given. Raises as `read_judge`."""
+    """A judge's name in results: the model, and the host of its server if that is given. Raises like `read_judge`."""
     model, address = read_judge(name)
     host = urlsplit(address).hostname if address else None
     return f"chat:{model}" + (f"@{host}" if host else "")
 
 
 class NamedJudges:
-    """Makes judges by name, each once, and closes them. A judge that is given as an object belongs to the caller."""
+    """Creates each named judge once, and closes all of them. A judge given as an object belongs to the caller."""
 
     def __init__(self) -> None:
         self._made: dict[str, ChatJudge] = {}
 
     def judge_of(self, options: GradingOptions) -> Judge | None:
-        """The judge of some options; one that they name is made. Raises `UsageError` as `ChatJudge` does."""
+        """The judge of these options, created at the first use of its name. Raises `UsageError` like `ChatJudge`."""
         if isinstance(options.judge, str) and options.judge not in self._made:
             self._made[options.judge] = ChatJudge(options.judge)
         return self._made[options.judge] if isinstance(options.judge, str) else options.judge
 
     async def close(self) -> None:
-        """Close those that were made."""
+        """Close the judges that were created here."""
         for judge in self._made.values():
             await judge.close()

@@ -1,4 +1,4 @@
-"""Who acts in an episode, what a turn holds and costs, and the options of policies that have a model."""
+"""Who acts in an episode, what a turn contains and costs, and the options of policies that have a model."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from ..sandboxes import Sandbox
 
 @dataclass(frozen=True)
 class Outside:
-    """What an agent's own program did with a turn in the sandbox, beside the episode's shell."""
+    """Results of a turn whose calls an agent's own program ran in the sandbox, outside the episode's shell."""
 
     outputs: tuple[str, ...] = ()
-    """What it told the model of each call, as far as it did."""
+    """The result of each call as the program reported it to the model; empty if it reported none."""
     last: bool = False
-    """Whether it has ended."""
+    """Whether the program has ended."""
     broken: bool = False
-    """Whether the commands have ended the sandbox."""
+    """Whether the program's commands have broken the sandbox."""
 
 
 @dataclass(frozen=True)
 class InStream:
-    """The stream of tokens that a turn belongs to, of those that an agent's conversations are."""
+    """The token stream to which a turn of a third-party agent belongs."""
 
     number: int
-    """From 1, in the order in which they began."""
+    """Counted from 1, in the order in which the streams began."""
     reason: str = ""
-    """Why it began; see `streams.Break`. Empty for the first one."""
+    """Why the stream began; see `streams.Break`. Empty for the first stream."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +48,9 @@ class Completion:
     token_ids: Sequence[int] | None = None
     """The sampled ids, if the policy samples tokens. They are then parsed instead of `text`."""
     logprobs: Sequence[float] | None = None
-    """Log-probability of each sampled token, in nats; as long as `token_ids`. One that is not finite is unknown."""
+    """Log-probability in nats of each token in `token_ids`. A value that is not finite is unknown."""
     cut_off: bool = False
-    """Whether the token limit ended it."""
+    """Whether the token limit cut it off."""
     prompt_tokens: int | None = None
     """Tokens of the prompt, if known."""
     output_tokens: int | None = None
@@ -58,16 +58,16 @@ class Completion:
     cached_tokens: int | None = None
     """The part of `prompt_tokens` that a service read from its prompt cache, if known."""
     cost: float | None = None
-    """What the turn cost, in US dollars, if known."""
+    """Cost of the turn in US dollars, if known."""
     refused: bool = False
     """Whether the model refused, or a content filter of its service withheld the turn."""
     native: ModelTurn | None = None
-    """The turn as reported by a service with native tool calls. It is then used instead of `text`, which holds only
+    """The turn as reported by a service with native tool calls. It is then used instead of `text`, which contains only
     the service's text."""
     outside: Outside | None = None
-    """Set if an agent's own program has run the calls of `native`, whatever its tools are: nothing is run then."""
+    """Set if an agent's own program has already run the calls of `native`, with any tools; the episode runs nothing."""
     stream: InStream | None = None
-    """Of an agent's model: the stream that the turn belongs to."""
+    """For a third-party agent: the token stream to which the turn belongs."""
 
 
 @dataclass(frozen=True)
@@ -75,20 +75,20 @@ class Usage:
     """The tokens of one answer, as the service counts them."""
 
     prompt_tokens: int
-    """All tokens that were read, those from a cache included."""
+    """All tokens read, including those from a cache."""
     output_tokens: int
-    """All tokens that were written, thinking included."""
+    """All tokens written, including thinking."""
     cached_tokens: int = 0
     """The part of `prompt_tokens` that came from the service's prompt cache."""
     reported: Any = field(default=None, compare=False, repr=False)
-    """litellm's object for it, which its price list needs; None if there is none."""
+    """litellm's usage object, which its price list needs; None if there is none."""
 
 
 class Priced(Protocol):
     """Prices of a model's tokens."""
 
     def cost(self, usage: Usage) -> float:
-        """The cost of some tokens in US dollars."""
+        """The cost in US dollars."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +98,10 @@ class Prices:
     input: float
     output: float
     cached: float | None = None
-    """Of tokens from the prompt cache; None for the price of other input."""
+    """Price of tokens from the prompt cache; None if it is that of other input."""
 
     def cost(self, usage: Usage) -> float:
-        """The cost of some tokens in US dollars."""
+        """The cost in US dollars."""
         cached = min(usage.cached_tokens, usage.prompt_tokens)
         of_cached = self.input if self.cached is None else self.cached
         total = (usage.prompt_tokens - cached) * self.input + cached * of_cached + usage.output_tokens * self.output
@@ -110,7 +110,7 @@ class Prices:
 
 @dataclass(frozen=True)
 class Charge:
-    """What a service reports for a request that brought no answer, because it broke off or was retried."""
+    """The usage that a service reports for a request without an answer, which broke off or was retried."""
 
     usage: Usage
     cost: float | None = None
@@ -118,15 +118,15 @@ class Charge:
 
 
 class Player(Protocol):
-    """A policy's part in one episode."""
+    """Plays one episode for a policy."""
 
     async def act(self, messages: Sequence[Message]) -> Completion | None:
-        """The next turn, given the conversation so far: system, user, then assistant and user in turns.
+        """The next turn, given the conversation so far: system, user, then assistant and user alternately.
 
         None if the model's context has no space for another turn; the episode then ends and is graded.
 
         Raises:
-            ModelError: The service behind the policy does not answer, which says nothing about the agent.
+            ModelError: The policy's service does not answer, which says nothing about the agent.
             UsageError: The service will never answer: wrong key, unknown model.
         """
 
@@ -152,10 +152,10 @@ class Listener(Protocol):
 
 @runtime_checkable
 class Inhabitant(Protocol):
-    """A player whose program works in the episode's sandbox."""
+    """A player whose program runs in the episode's sandbox."""
 
     def enter(self, sandbox: Sandbox, turn_seconds: float) -> None:
-        """The sandbox of the episode, which has begun, and the seconds that a turn may take without the model."""
+        """The episode begins, in this sandbox. A turn may take `turn_seconds`, not counting the model's time."""
 
 
 @runtime_checkable
@@ -163,7 +163,7 @@ class Billed(Protocol):
     """A player whose service also charges for requests that bring no answer."""
 
     def take_failed(self) -> Sequence[Charge]:
-        """What the service reported for such requests since the last call; `Player.act` may have raised, too."""
+        """The charges for such requests since the last call, also if `Player.act` has raised."""
 
 
 class Policy(Protocol):
@@ -171,8 +171,8 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """The policy's name in results. An evaluation knows a policy of yours by it alone, and continues from the
-        results of the same name: after a change of the code, choose another name or another folder.
+        """The policy's name in results. An evaluation identifies your own policy by its name alone, and resumes from
+        results with the same name: after changing the policy's code, choose another name or another folder.
         """
 
     def player(self, problem: Problem, renderer: Renderer, seed: int | None = None) -> Player | TokenPlayer:
@@ -184,7 +184,7 @@ class Policy(Protocol):
 
 @runtime_checkable
 class Closable(Protocol):
-    """A policy that holds connections."""
+    """A policy with open connections."""
 
     async def close(self) -> None:
         """Close them. Idempotent."""
@@ -193,7 +193,7 @@ class Closable(Protocol):
 # ---- policies that have a model
 
 MIN_TURN_TOKENS = 256
-"""A turn is not sampled with fewer tokens left than this: no useful call would fit."""
+"""Minimum tokens left in the context for another turn: with fewer, no useful call would fit."""
 
 
 def smallest_turn(max_tokens: int | None) -> int:
@@ -207,7 +207,7 @@ class ModelOptions(PolicyOptions):
 
     @property
     def prices(self) -> Prices | None:
-        """The prices that are set; None if they are not."""
+        """The prices in these options; None if they are not set."""
         if self.price_input is None or self.price_output is None:
             return None
         return Prices(self.price_input, self.price_output, self.price_cached)

@@ -1,6 +1,6 @@
-"""A model that samples tokens: Tinker's service, an engine in this process, or a server of one's own.
+"""A model that samples tokens: Tinker's service, an engine in this process, or your own server.
 
-It reads the tokens that the episode owns, and returns what it sampled. Training and evaluation use this one policy.
+It reads the tokens that the episode owns, and returns the tokens it samples. Training and evaluation both use it.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class TokenSamplerPolicy:
         sampler: The sampler, with fixed weights.
         name: The policy's name in results.
         tokenizer: The tokenizer for this policy's renderer; None for the sampler's own.
-        options: Sampling options. The context is the sampler's where that is known and shorter.
+        options: Sampling options. The sampler's context length applies if it is known and shorter.
         end: Called by `close`, to release what the sampler owns.
         in_run: Whether it samples for a training run, which can be resumed when its service is back.
         folder: The model's folder, if it is on this machine.
         turn_seed: The seed of each turn by its number, from 1; by default the episode's seed plus this number.
-        base_model: The published model that it is or was trained from, whose dialect an evaluation checks; empty if
-            unknown.
+        base_model: The published model that the sampler's model is or was trained from; an evaluation checks its
+            dialect. Empty if unknown.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class TokenSamplerPolicy:
         return self.sampler.get_tokenizer() if self._tokenizer is None else self._tokenizer
 
     async def request(self, tokens: TokenTranscript, stop: list[str] | list[int], most: int, seed: int | None) -> Any:
-        """One sampled sequence after `tokens`: at most `most` tokens, up to a `stop`, with a seed of `seed_of`.
+        """Sample one sequence after `tokens`: at most `most` tokens, up to one of `stop`, with a seed from `seed_of`.
 
         Raises:
             UsageError: The service refuses the key, the account or, in the first request, the model.
@@ -100,7 +100,7 @@ class TokenSamplerPolicy:
         return response.sequences[0]
 
     def seed_of(self, turn: int, seed: int | None) -> int | None:
-        """The seed of a turn by its number, from 1, in an episode with a seed; None for any."""
+        """The seed of a turn, numbered from 1, in an episode with the seed `seed`; None for no seed."""
         if self.turn_seed is not None:
             return self.turn_seed(turn)
         return None if seed is None else (seed + turn) % (1 << 31)
@@ -162,7 +162,7 @@ def tinker_policy(model: str, options: ModelOptions) -> TokenSamplerPolicy:
     with translating(Purpose(f"tinker:{model} cannot be used", "policy", f"tinker:{model}"), remote=True):
         service = tinker.ServiceClient(base_url=options.base_url, api_key=options.api_key)
         place: dict[str, Any] = {"model_path": model} if model.startswith("tinker://") else {"base_model": model}
-        # Not the SDK's `result()`, which prints a stack when it is called in an event loop.
+        # Not the SDK's `result()`, which prints a stack trace when it is called in an event loop.
         client: Any = service.create_sampling_client(**place).future().result()
         base_model = str(client.get_base_model())
         tokenizer = published_tokenizer(base_model) or client.get_tokenizer()  # the client downloads it
@@ -196,8 +196,8 @@ def served_policy(kind: str, model: str, options: ModelOptions) -> TokenSamplerP
 
     Raises:
         UsageError: There is no address, such model or tokenizer, the key is refused, or the server's log-probabilities
-            are not of what is sampled with these options.
-        ServiceError: The server does not answer, or not as such servers do.
+            are not those of the distribution that these options sample from.
+        ServiceError: The server does not answer, or its answer does not have the expected form.
     """
     with importing(f'{kind} policies need tinker: pip install "rtl-agent-gym[train]"'):
         import tinker
@@ -217,7 +217,7 @@ def served_policy(kind: str, model: str, options: ModelOptions) -> TokenSamplerP
 def files_digest(folder: Path) -> str:
     """Twelve hex digits that identify a model by the names, sizes and contents of its files.
 
-    Of a file above 64 MiB, 256 blocks of 64 KiB are read, from its beginning to its end at equal distances.
+    Of a file above 64 MiB, only 256 blocks of 64 KiB are read, at equal distances from its beginning to its end.
 
     Raises:
         UsageError: A file cannot be read.

@@ -1,4 +1,4 @@
-"""Policies whose turns do not depend on what the shell answers: a file's, the reference solution's, random ones."""
+"""Policies whose turns do not depend on the shell's output: from a file, the reference solution, or random."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class ScriptedPolicy:
         path: A YAML list of `ScriptedTurn`, or a transcript (``.jsonl``), whose completions are repeated.
 
     Raises:
-        UsageError: The file cannot be read or is not a script; names the turn and the field.
+        UsageError: The file cannot be read or is not a script; the message names the turn and the field.
         TranscriptError: The transcript cannot be read.
     """
 
@@ -110,7 +110,7 @@ class GoldenPolicy:
         if problem.asks_text and problem.reference_response.strip():
             return ScriptedPlayer([Completion(write_turn(renderer, problem.reference_response.strip()))])
         if not problem.golden:
-            raise UsageError(f"{problem.id} is without a reference solution, so the golden policy cannot play it")
+            raise UsageError(f"{problem.id} has no reference solution, so the golden policy cannot play it")
         if isinstance(renderer, ToollessRenderer):
             blocks = []
             for path, content in problem.golden.items():
@@ -133,7 +133,7 @@ class GoldenPolicy:
 
 
 def heredoc(path: str, content: str) -> str:
-    """The bash command that writes a file, byte for byte when it ends with a line feed or is empty."""
+    """The bash command that writes a file with exactly this content."""
     mark = "EOF"
     while mark in content:
         mark += "_"

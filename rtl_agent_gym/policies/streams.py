@@ -1,9 +1,9 @@
-"""The conversations that somebody else's agent holds with a model, as streams of tokens that are only extended.
+"""A third-party agent's conversations with a model, as append-only token streams.
 
-An agent sends its whole history with each request. As long as that is what it sent before, the model's own answer,
-and something new, the stream of tokens is continued: what was sampled stays, and only what is new is rendered. So a
-conversation that only grows is one training example. Whatever an agent rewrites, by compaction, by repairing calls or
-by a sub-agent with another system prompt, begins another stream of the same episode, and the reason is counted.
+An agent sends its whole history with each request. As long as the history is the previous request, the model's answer
+and new messages, the token stream continues: sampled tokens stay unchanged, and only new messages are rendered. So a
+conversation that only grows is one training example. If the history differs, by compaction, by repaired calls or by a
+sub-agent with another system prompt, another stream of the same episode begins, and the reason is counted.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from .protocol import InStream, smallest_turn
 from .sampler import TokenSamplerPolicy
 
 Break = Literal["tools", "conversation", "answer", "history", "repeated", "template", "parallel"]
-"""Why a stream after the first began: other tools; another first message, as of a sub-agent or a new system prompt; an
-answer of the model that was changed or left out; another message that was; a request that was sent again after its
-answer; a turn that the family's template cannot continue; a request beside one that is still being answered."""
+"""Why a stream after the first began, in this order: different tools; a different first message, such as a new system
+prompt or a sub-agent's; an answer of the model was changed or left out; another message was; a request was repeated
+after its answer; the family's template cannot continue the turn; another request was still being answered."""
 BREAKS: tuple[Break, ...] = get_args(Break)
 Finish = Literal["stop", "tool_calls", "length"]
 Message = Mapping[str, Any]
 _LONGEST_TOKEN = 32
-"""Characters of a token, on average over a long text, that no text reaches."""
+"""Upper bound on the average number of characters per token in a long text."""
 _ESCAPED = 6
-"""Bytes of a character in JSON, at most."""
+"""Maximum bytes of a character in JSON."""
 _MOST_FIELDS = 4
-"""Fields of objects for each token of the context, at most."""
+"""Maximum number of object fields in a request, per token of the context."""
 
 
 class ContextFull(UsageError):
@@ -52,16 +52,16 @@ class Stream:
     """The coded prompt of the last turn."""
     transcript: TokenTranscript
     messages: list[Message]
-    """All messages so far, with the model's answers."""
+    """All messages so far, including the model's answers."""
     turn: str = ""
     """The last sampled turn, coded; empty until it is sampled."""
     reason: Break | None = None
-    """Why it began; None for the first one."""
+    """Why the stream began; None for the first stream."""
     busy: bool = False
 
     @property
     def sampled(self) -> bool:
-        """Whether the model has answered in it."""
+        """Whether it contains an answer of the model."""
         return any(segment.sampled for segment in self.transcript.segments)
 
 
@@ -77,7 +77,7 @@ class Answer:
 
     @property
     def message(self) -> dict[str, Any]:
-        """OpenAI's message of the assistant."""
+        """The answer as OpenAI's assistant message."""
         return assistant_message(self.turn)
 
 
@@ -88,30 +88,30 @@ class TokenStreams:
     policy: TokenSamplerPolicy
     dialect: ChatDialect
     seed: int | None = None
-    """Of the first turn; each turn has its own. None for any."""
+    """The episode's seed, from which each turn's is derived; None for no seed."""
     streams: list[Stream] = field(default_factory=list)
     """In the order of their first requests."""
     breaks: Counter[Break] = field(default_factory=Counter)
     turns: int = 0
     last: Answer | None = None
     read: int = 0
-    """Tokens of all prompts."""
+    """Total tokens of all prompts."""
     written: int = 0
-    """Tokens that were sampled."""
+    """Total tokens sampled."""
     failure: Exception | None = None
-    """What the model raised last; nothing else that `answer` raises is its."""
+    """The model's last exception; all other exceptions of `answer` have other causes."""
     rendering: float = 0.0
-    """Seconds of the processor that rendering the last request took, in which no other episode's request is read."""
+    """CPU seconds spent on rendering the last request; meanwhile no other episode's request is read."""
 
     async def answer(
         self, messages: Sequence[Message], tools: Sequence[Message] = (), most: int | None = None
     ) -> Answer:
-        """Sample the answer to OpenAI's messages and tools: `most` tokens at most, besides the policy's own limit.
+        """Sample the answer to OpenAI's messages and tools, with at most `most` tokens and within the policy's limit.
 
         Raises:
             ContextFull: There is no room for another turn.
-            UsageError: The messages are not of this form, or something else than text.
-            Exception: As `TokenSamplerPolicy.request`; it is `failure` then.
+            UsageError: The messages do not have this form, or contain something other than text.
+            Exception: As `TokenSamplerPolicy.request`; also stored in `failure`.
         """
         if not messages or messages[-1].get("role") == "assistant":
             raise UsageError("messages: the last message must be of the user or a tool")
@@ -134,7 +134,7 @@ class TokenStreams:
         logprobs = None if sequence.logprobs is None else [float(value) for value in sequence.logprobs]
         coded = self.dialect.coded(ids)
         turn, complete = self.dialect.parse(stream.prompt, coded, tools)
-        stream.transcript.add_action(ids, logprobs)  # not before: what is trained on has been a turn
+        stream.transcript.add_action(ids, logprobs)  # after parsing: only what became a turn is trained on
         stream.turn = coded
         self.read, self.written = self.read + prompt_tokens, self.written + len(ids)
         id_ = f"call_{len(self.streams)}_{self.turns}_"
@@ -160,7 +160,7 @@ class TokenStreams:
         return len(ids) + (len(stream.transcript) if stream is not None and stream.sampled else 0)
 
     def _continued(self, messages: Sequence[Message], tools: Sequence[Message]) -> Stream:
-        """The stream of a request, extended by what is new in it; or a new one."""
+        """The stream that a request continues, extended by its new messages; or a new stream."""
         least = smallest_turn(self.policy.options.max_tokens)
         stream, text, reason, ids = self._rendered(messages, tools, least)
         if stream is None:
@@ -180,14 +180,14 @@ class TokenStreams:
     def _rendered(
         self, messages: Sequence[Message], tools: Sequence[Message], room: int | None
     ) -> tuple[Stream | None, str, Break | None, list[int]]:
-        """What `_place` finds, and the tokens of what is new. Raises `ContextFull` if the context has no room for these
-        and `room` others (None for no check). Nothing of the request is kept then.
+        """The result of `_place`, and the new tokens. Raises `ContextFull` if the context has no room for these and
+        `room` more (None for no check); nothing of the request is then kept.
         """
         limit = self.policy.options.max_context
         began = time.thread_time()
         try:
             stream, text, reason = self._place(messages, tools)
-            if len(text) > _LONGEST_TOKEN * limit:  # encoding it would only take time
+            if len(text) > _LONGEST_TOKEN * limit:  # encoding it would only waste time
                 raise self._full()
             ids = self.dialect.ids(text)
             before = len(stream.transcript) if stream is not None and stream.sampled else 0
@@ -199,20 +199,20 @@ class TokenStreams:
 
     def _full(self) -> ContextFull:
         limit = self.policy.options.max_context
-        return ContextFull(  # its beginning is OpenAI's, by which agents know that they must shorten the conversation
+        return ContextFull(  # begins like OpenAI's message, from which agents learn to shorten the conversation
             f"This model's maximum context length is {limit} tokens: there is no room for another turn. "
             "Please reduce the length of the messages."
         )
 
     def check_length(self, body: bytes) -> None:
-        """Raise `ContextFull` for the body of a request that is far too long: it would hold up all episodes."""
+        """Raise `ContextFull` for a request body that is far too long: reading it would delay all episodes."""
         if len(body) > _ESCAPED * _LONGEST_TOKEN * self.policy.options.max_context:
             raise self._full()
 
     def check_entries(self, body: Mapping[str, Any]) -> None:
         """Raise `ContextFull` for a request with more messages, items and parts than the context has tokens.
 
-        Each takes at least one. Reading so many, or as many fields, would hold up all episodes.
+        Each takes at least one token. Reading so many, or more than `_MOST_FIELDS` per token, would delay all episodes.
         """
         left, rest = _MOST_FIELDS * self.policy.options.max_context, [body]
         while rest:
@@ -224,9 +224,9 @@ class TokenStreams:
                 rest += value.values() if isinstance(value, dict) else value
 
     def _check_size(self, messages: Sequence[Message], tools: Sequence[Message]) -> None:
-        """Raise `ContextFull` for a request that is far too long: rendering it would hold up all episodes."""
+        """Raise `ContextFull` for a request that is far too long: rendering it would delay all episodes."""
         most = _LONGEST_TOKEN * self.policy.options.max_context
-        found = sum(_LONGEST_TOKEN + len(text_of(message)) for message in messages)  # each has a token of its own
+        found = sum(_LONGEST_TOKEN + len(text_of(message)) for message in messages)  # each takes a token
         names = ("reasoning_content", "tool_calls")
         rest = [*tools, *(message[name] for message in messages for name in names if message.get(name))]
         while rest and found <= most:
@@ -240,9 +240,9 @@ class TokenStreams:
             raise self._full()
 
     def _place(self, messages: Sequence[Message], tools: Sequence[Message]) -> tuple[Stream | None, str, Break | None]:
-        """The stream that a request continues, and what is new in it, coded.
+        """The stream that a request continues, its new messages, coded, and None.
 
-        Or None, a whole prompt, and why no stream continues; None for the first.
+        If no stream continues: None, the whole prompt, coded, and the reason (None for the first stream).
         """
         self._check_size(messages, tools)
         normal = list(map(normalized, messages))
@@ -266,7 +266,7 @@ class TokenStreams:
         return None, self.dialect.opening(messages, tools), reason
 
     def _reason(self, normal: Sequence[tuple[Any, ...]], tools: Sequence[Message]) -> Break:
-        """Why no stream continues: what differs from the stream that agrees longest."""
+        """Why no stream continues: the difference from the stream with the longest common beginning."""
         last = max(self.streams, key=lambda stream: _agreeing(list(map(normalized, stream.messages)), normal))
         known = list(map(normalized, last.messages))
         agreeing = _agreeing(known, normal)
@@ -283,7 +283,7 @@ class TokenStreams:
 
 
 def normalized(message: Message) -> tuple[Any, ...]:
-    """What two messages are compared by. Thinking is no part of it, as agents leave it out, nor are a call's ids."""
+    """The parts by which messages are compared; not thinking, which agents leave out, nor the ids of calls."""
     calls = []
     for call in message.get("tool_calls") or ():
         function = call.get("function") or {}
@@ -299,6 +299,6 @@ def _agreeing(one: Sequence[Any], other: Sequence[Any]) -> int:
 
 
 def _without_end(transcript: TokenTranscript) -> TokenTranscript:
-    """A transcript without what was appended after the last answer, which the model never read."""
+    """A transcript without the tokens after the last answer, which the model never read."""
     data = transcript.to_json()
     return TokenTranscript.from_json(data if data[-1]["sampled"] else data[:-1])

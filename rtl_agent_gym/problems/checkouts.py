@@ -1,9 +1,9 @@
-"""The files of a commit in a git bundle, for heavy rows, whose bundles are found beside the rows' file.
+"""Reads the files of a commit from a git bundle, for heavy rows, whose bundles are found beside the rows' file.
 
-A bundle is data of others, so nothing in it is ever checked out or run: its objects go into a new bare repository, and
-the files are read from there by their hashes. There is no working tree, so there are no hooks, no filters, no links and
-no submodules to follow, and no path is given to the file system. Git itself runs without the user's configuration and
-with limits on time, memory and disk.
+A bundle is untrusted, so nothing in it is ever checked out or run: its objects go into a new bare repository, and the
+files are read from there by their hashes. Without a working tree, there are no hooks, filters, links or submodules to
+follow, and no path reaches the file system. Git runs without the user's configuration and with limits on time, memory
+and disk.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from ..errors import ProblemError
 from .paths import expand_home, path_fault, text_fault, tree_fault
 
 BUNDLES = "RTL_GYM_BUNDLES"
-"""Environment variable: a further folder of bundles."""
+"""Environment variable with an additional folder of bundles."""
 ROOT = "external"
-"""The folder of the benchmark's own repositories that is the work folder; the rest is not for the agent."""
+"""In the benchmark's own repositories, the folder that becomes the work folder; the agent does not get the rest."""
 
 _NAME = re.compile(r"[A-Za-z0-9][\w.+-]*", re.ASCII)
 _SUFFIX = ".bundle"
 
 
 def heavy_context(repo: str, commit: str, folder: Path | None) -> tuple[dict[str, str], str | None]:
-    """The files of a heavy row; without files, also the reason.
+    """The files of a heavy row, and the reason if there are none.
 
-    The bundle ``REPO.bundle`` is looked for in the folder of the rows' file, in the folders directly below it, and in
-    `BUNDLES`. Nothing is downloaded, and a repository that is named by an address is not cloned.
+    The bundle ``REPO.bundle`` is searched in the folder of the rows' file, in its direct subfolders, and in `BUNDLES`.
+    Nothing is downloaded, and a repository that is named by an address is not cloned.
 
     Raises:
         ProblemError: The bundle cannot be used.
-        UsageError: The folder of `BUNDLES` begins with ``~`` and a user that does not exist.
+        UsageError: The value of `BUNDLES` begins with ``~`` and a user without a home folder.
     """
     name = repo if repo.endswith(_SUFFIX) else repo + _SUFFIX
-    is_named = _NAME.fullmatch(name) is not None  # otherwise it is an address, or a path with folders
+    is_named = _NAME.fullmatch(name) is not None  # otherwise an address, or a path with folders
     bundle = _find_bundle(name, folder) if is_named else None
     if bundle is None:
         how = (
@@ -67,7 +67,7 @@ def _find_bundle(name: str, folder: Path | None) -> Path | None:
     folders = []
     if folder is not None:
         folders.append(folder)
-        with contextlib.suppress(OSError):  # it cannot be listed, but may have the bundle itself
+        with contextlib.suppress(OSError):  # a folder that cannot be listed may still have the bundle
             folders += sorted(place for place in folder.iterdir() if place.is_dir())
     if os.environ.get(BUNDLES):
         folders.append(expand_home(os.environ[BUNDLES]))
@@ -83,17 +83,17 @@ def _read_bundle(bundle: Path, _changed: int, commit: str, root: str) -> dict[st
 
 
 MAX_BUNDLE = 1 << 30
-"""Bytes of a bundle."""
+"""Maximum bytes of a bundle."""
 MAX_UNPACKED = 4 << 30
-"""Bytes that git may write for it."""
+"""Maximum bytes of a file that git writes for a bundle."""
 MAX_ENTRIES = 4000
-"""Files and folders of a commit; an episode can read 5,000 from its work folder."""
+"""Maximum files and folders of a commit; an episode can read 5,000 from its work folder."""
 MAX_DEPTH = 64
-"""Folders that a file is in."""
+"""Maximum depth of a file in folders."""
 MAX_FILE, MAX_TOTAL = 8 << 20, 48 << 20
-"""Bytes of one file, and of all files of a commit."""
+"""Maximum bytes of one file, and of all files of a commit."""
 MAX_SECONDS, MAX_MEMORY = 300, 4 << 30
-"""Processor seconds and bytes of memory of each run of git."""
+"""Limits on processor seconds and on bytes of memory of each run of git."""
 
 _LISTING = 4 << 20
 _HEADERS = (b"# v2 git bundle\n", b"# v3 git bundle\n")
@@ -115,16 +115,16 @@ class _TreeEntry(NamedTuple):
 def read_checkout(bundle: Path, commit: str, root: str = "") -> dict[str, str]:
     """The text files of a commit, by path.
 
-    Links to a file of the commit become copies of it. Left out, with a warning in the log: other links, submodules,
-    binary files, and names that no file of a problem may have. A text that is not UTF-8 is read as Latin-1.
+    Links to a file of the commit become copies of it. Other links, submodules, binary files, and files with names that
+    no file of a problem may have are left out, with a warning. Text that is not UTF-8 is read as Latin-1.
 
     Args:
         bundle: The bundle's file.
         commit: A hash in hex, of at least 7 digits.
-        root: A folder of the repository whose files are read, if the commit has it; the others are ignored.
+        root: If the commit has this folder, only its files are read.
 
     Raises:
-        ProblemError: It is not a bundle, lacks the commit, exceeds a limit, or there is no git.
+        ProblemError: The file is not a bundle, lacks the commit or exceeds a limit, or git is not installed.
     """
     if not _COMMIT.fullmatch(commit):
         raise ProblemError(f"{commit[:80]!r} is not a commit; expected 7 to 64 hex digits", field="context.commit")
@@ -171,7 +171,7 @@ class _GitResult(NamedTuple):
 
 
 def _git(folder: str, *words: str, stdin: bytes = b"", most: int = MAX_TOTAL + _LISTING) -> _GitResult:
-    """Run git on a bare repository, with limits; output beyond `most` bytes is an error."""
+    """Run git on a bare repository, with limits; more than `most` bytes of output are an error."""
     limits = [str(MAX_SECONDS), str(MAX_MEMORY >> 10), str(MAX_UNPACKED >> 9)]
     environment = {
         "PATH": _PATH,
@@ -256,7 +256,7 @@ def _parse(listing: bytes) -> dict[str, _TreeEntry]:
         head, tab, path = line.partition(b"\t")
         if tab:
             mode, _, blob, size = head.decode().split()
-            # A name that is not UTF-8 gets a surrogate, which no file of a problem may have.
+            # Names that are not UTF-8 get surrogates, which names of a problem's files must not have.
             entries[path.decode(errors="surrogateescape")] = _TreeEntry(mode, blob, int(size) if size != "-" else 0)
     return entries
 
@@ -291,7 +291,7 @@ def _size_fault(entries: Mapping[str, _TreeEntry]) -> str | None:
         return "has no files"
     depth = max(path.count("/") for path in entries)
     if depth > MAX_DEPTH:  # otherwise `folders` could take gigabytes
-        return f"has a file in {depth} folders, one in the other; at most {MAX_DEPTH} are supported"
+        return f"has a file in {depth} nested folders; at most {MAX_DEPTH} are supported"
     folders = {path[:at] for path in entries for at, letter in enumerate(path) if letter == "/"}
     count, total = len(entries) + len(folders), sum(entry.size for entry in entries.values())
     if count > MAX_ENTRIES:
@@ -330,7 +330,7 @@ def _decode(data: bytes) -> str | None:
 
 
 def _resolve(files: Mapping[str, str], links: Mapping[str, str]) -> dict[str, str]:
-    """The file that each link leads to; links that lead elsewhere, or in a circle, are left out."""
+    """The file to which each link leads, without links that lead elsewhere or in a circle."""
     found = {}
     for path in links:
         place, steps = path, 0

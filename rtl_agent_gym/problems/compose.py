@@ -16,7 +16,7 @@ from ..errors import ProblemError, near_matches
 COMPOSE_FILE = "docker-compose.yml"
 
 EDA_IMAGE, LICENCE_NETWORK = "__VERIF_EDA_IMAGE__", "__LICENSE_NETWORK__"
-"""The templates that stand for a commercial simulator's image, and for the network of its licence server."""
+"""The templates for a commercial simulator's image and for the network of its licence server."""
 
 TEMPLATES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", EDA_IMAGE, LICENCE_NETWORK)
 """The words that the benchmark replaces in compose files and Dockerfiles before running them."""
@@ -25,7 +25,7 @@ SIM_IMAGES = ("__OSS_SIM_IMAGE__", "__OSS_PNR_IMAGE__", "hdlc/sim:osvb")
 """Image names that the package's own simulation image replaces. Older rows use the last name instead of a template."""
 
 LARGEST = 1 << 20
-"""Upper bound on the characters of a compose file with its aliases replaced, and of the variables of env files."""
+"""Upper bound on the characters of a compose file with aliases expanded, and of the variables of env files."""
 
 _VARIABLE = re.compile(
     r"\$(?:(?P<escaped>\$)|(?P<name>[A-Za-z_]\w*)|\{(?P<braced>[A-Za-z_]\w*)(?:(?P<sign>:?[-?+])(?P<word>[^{}]*))?\})"
@@ -69,7 +69,7 @@ def env_files(service: Mapping[str, Any]) -> list[str]:
 
 
 def env_file_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> Iterator[str]:
-    """What is wrong with the ``env_file`` entries of a service, each as the rest of a sentence about it."""
+    """Faults of the ``env_file`` entries of a service, each as the rest of a sentence about the service."""
     for path in env_files(service):
         if path not in harness:
             yield f"names the env_file {path}, which the harness lacks"
@@ -78,7 +78,7 @@ def env_file_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> I
 
 
 def service_environment(service: Mapping[str, Any], harness: Mapping[str, str]) -> dict[str, str]:
-    """The variables of a service as compose sets them: of its env files that are there, overridden by its own.
+    """The variables of a service as compose sets them: those of its existing env files, overridden by its own.
 
     Raises `ProblemError` as `read_env_file` does.
     """
@@ -94,10 +94,10 @@ def service_environment(service: Mapping[str, Any], harness: Mapping[str, str]) 
 
 
 def read_env_file(text: str, known: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of an ``env_file`` and of the files read before (`known`), as compose reads it: spaces around
+    """The variables of an ``env_file`` and of the files read before (`known`), parsed like compose: spaces around
     ``=``, comments, quotes, and ``$NAME`` for earlier variables. This process's own environment is not used.
 
-    Raises `ProblemError` if they have more than `LARGEST` characters.
+    Raises `ProblemError` if the values have more than `LARGEST` characters.
     """
     values = dict(known or {})
     size = sum(map(len, values.values()))
@@ -160,8 +160,8 @@ def check_templates(text: str) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses repeated keys, as compose does; PyYAML would keep only the last. Also NUL characters, which neither a
-    command nor a variable can hold, and aliases of aliases that would become more than `LARGEST` characters.
+    """Refuses repeated keys, as compose does; PyYAML would keep only the last. Also refuses NUL characters, which
+    commands and variables cannot contain, and nested aliases that would expand to more than `LARGEST` characters.
     """
 
     def __init__(self, text: str) -> None:
@@ -172,7 +172,7 @@ class _Loader(yaml.SafeLoader):
         alias, before = self.check_event(yaml.AliasEvent), self._size
         node: Any = super().compose_node(parent, index)
         if alias:
-            self._size += self._sizes.get(node, LARGEST + 1)  # inside of itself it has no end
+            self._size += self._sizes.get(node, LARGEST + 1)  # an alias inside its own node never ends
         else:
             self._size += 1 + len(node.value)
             self._sizes[node] = self._size - before
@@ -208,7 +208,7 @@ def _load(text: str) -> Any:
         raise ProblemError(f"not YAML: {place}{error.problem or error.context}") from error
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ProblemError(f"not YAML: {str(error).splitlines()[0]}") from error
-    except (KeyError, IndexError, AttributeError, TypeError) as error:  # PyYAML's, of a wrong value behind a tag
+    except (KeyError, IndexError, AttributeError, TypeError) as error:  # from PyYAML, for a wrong value after a tag
         raise ProblemError(f"not YAML: a value does not suit its tag ({error})") from error
 
 
@@ -218,7 +218,7 @@ def _kind(value: object) -> str:
 
 
 def instructions(dockerfile: str) -> list[tuple[str, str]]:
-    """The instructions of a Dockerfile as (KEYWORD, rest), comments and continuations resolved."""
+    """The instructions of a Dockerfile as (KEYWORD, rest), without comments and with joined continuation lines."""
     lines = [line for line in dockerfile.splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\[ \t]*\n", " ", "\n".join(lines))
     found = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
@@ -226,19 +226,19 @@ def instructions(dockerfile: str) -> list[tuple[str, str]]:
 
 
 def base_images(dockerfile: str) -> list[str]:
-    """The image of each ``FROM`` of a Dockerfile, without its options and its stage's name."""
+    """The image of each ``FROM`` of a Dockerfile, without options and stage names."""
     words = [rest.split() for keyword, rest in instructions(dockerfile) if keyword == "FROM"]
     return [next((word for word in line if not word.startswith("--")), "") for line in words]
 
 
 def named_images(dockerfile: str) -> list[str]:
-    """The images and stages that a Dockerfile copies or mounts from, then those that it builds on."""
+    """The images and stages from which a Dockerfile copies or mounts, then those that it builds on."""
     words = " ".join(rest for keyword, rest in instructions(dockerfile) if keyword in ("COPY", "ADD", "RUN"))
     return [*re.findall(r"(?:--|,)from=([^\s,]+)", words), *base_images(dockerfile)]
 
 
 def commercial_need(harness: Mapping[str, str]) -> str | None:
-    """What a harness needs that no open tool has, or None."""
+    """What a harness needs beyond open tools, or None."""
     if COMPOSE_FILE not in harness:
         return None
     words = {word for name, text in harness.items() if is_templated(name) for word in _TEMPLATE.findall(text)}

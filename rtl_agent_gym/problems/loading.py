@@ -1,4 +1,4 @@
-"""Load problems from any source, checked and filtered, in file order; split them and choose among them."""
+"""Loads problems from any source, checked and filtered, in file order; splits and sorts them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .registry import Located, find_reader
 from .rows import SUFFIXES, Place, problem_from_row, read_rows
 
 BUNDLED = "bundled"
-"""The source that is part of the package."""
+"""The name of the source that is part of the package."""
 BUNDLED_PROBLEMS = Path(__file__).with_name("problems.jsonl")
-"""Its file. ``scripts/build_bundled.py`` builds it from the folders in ``data/bundled``."""
+"""The file of that source. ``scripts/build_bundled.py`` builds it from the folders in ``data/bundled``."""
 
 _FORMS = ("family:NAME", "verilog-eval:FOLDER", "rtllm:FOLDER", "notsotiny:FILE")
-"""Sources with a prefix, for messages; `load_problems` reads them."""
+"""Forms of sources with a prefix, for messages."""
 
 _HUB_SOURCE = re.compile(
     r"(?P<repo>[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*)(?:@(?P<revision>[\w.-]+))?(?::(?P<file>[^:]+))?", re.ASCII
@@ -33,9 +33,9 @@ _HUB_SOURCE = re.compile(
 CVDP, _CVDP_SET = "cvdp", "nvidia/cvdp-benchmark-dataset"
 """The short name of CVDP's data set, and its name on the Hub."""
 _AGENTIC = "cvdp_v{}_agentic_code_generation_no_commercial.jsonl"
-"""The file that the bare name of CVDP's data set refers to, of the newest release."""
+"""The file of a release; the name of CVDP's data set alone means that of the newest release."""
 _RELEASES = ("1.1.0", "1.0.2")
-"""Its releases that are tried where the Hub does not answer."""
+"""Releases that are tried if the Hub does not answer, the newest first."""
 
 
 def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
@@ -49,7 +49,7 @@ def find_files(source: str | os.PathLike[str]) -> list[tuple[Path, str]]:
     if name == BUNDLED:
         return [(BUNDLED_PROBLEMS, "bundled/problems.jsonl")]
     path = expand_home(name)
-    if os.path.isdir(path):  # unlike `Path.is_dir`, False for names that are too long, too
+    if os.path.isdir(path):  # unlike `Path.is_dir`, also False for names that are too long
         return _in_folder(path)
     if os.path.exists(path):
         return [(path, str(path))]
@@ -88,7 +88,7 @@ def _in_folder(path: Path) -> list[tuple[Path, str]]:
 
 
 def _download(repo: str, file: str | None, revision: str | None) -> Path:
-    """The local copy of a data set's file, downloaded if it is not in the cache. Raises as `find_files`."""
+    """The local copy of a data set's file, downloaded if it is not in the cache. Raises errors as `find_files`."""
     if file:
         return _fetch(repo, file, revision)
     if repo != _CVDP_SET:
@@ -98,14 +98,14 @@ def _download(repo: str, file: str | None, revision: str | None) -> Path:
         return _fetch(repo, _newest(repo, revision) or known[0], revision)
     except _Unreachable as error:
         unreachable = error
-    for name in known:  # what an earlier run has downloaded
+    for name in known:  # a file that an earlier run has downloaded
         with contextlib.suppress(ProblemError):
             return _fetch(repo, name, revision, cache_only=True)
     raise unreachable
 
 
 def _newest(repo: str, revision: str | None) -> str | None:
-    """The file of the newest release, as the Hub lists them; None if it lists none."""
+    """The file of the newest release that the Hub lists; None if it lists none."""
     place = {"repo_id": repo, "repo_type": "dataset", "revision": revision}
     files = _ask(repo, _AGENTIC.format(_RELEASES[0]), lambda hub: hub.HfApi().list_repo_files(**place))
     pattern = re.compile(re.escape(_AGENTIC).replace(r"\{\}", r"(\d+(?:\.\d+)*)"))
@@ -119,14 +119,14 @@ def _fetch(repo: str, name: str, revision: str | None, cache_only: bool = False)
 
 
 class _Unreachable(ProblemError):
-    """The Hub does not answer, is busy, or must not be asked."""
+    """The Hub does not answer, is busy, or the client is in offline mode."""
 
 
 _Answer = TypeVar("_Answer")
 
 
 def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
-    """The Hub's answer. Raises `ProblemError` if its client is not installed, or for what the Hub says about a file."""
+    """The Hub's answer. Raises `ProblemError` if its client is not installed or the request fails."""
     try:
         import huggingface_hub
         from huggingface_hub import errors
@@ -139,7 +139,7 @@ def _ask(repo: str, name: str, question: Callable[[Any], _Answer]) -> _Answer:
     try:
         return question(huggingface_hub)
     except (
-        errors.HTTPError,  # type: ignore[attr-defined]  # of httpx, or of httpx2 from huggingface_hub 2 on
+        errors.HTTPError,  # type: ignore[attr-defined]  # from httpx; since huggingface_hub 2, from httpx2
         errors.HFValidationError,
         errors.EntryNotFoundError,
         OSError,
@@ -181,8 +181,8 @@ Source = str | os.PathLike[str] | Sequence[Problem]
 """``"bundled"``, the path of a JSON Lines file (gzipped or not) or of a folder of them, ``cvdp`` (CVDP's newest
 agentic rows), ``owner/name[@revision]:file`` on the Hugging Face Hub, ``family:NAME?count=200&seed=7&split=train``
 (generated problems), ``verilog-eval:FOLDER``, ``rtllm:FOLDER`` or ``notsotiny:FILE`` (other benchmarks), or
-problems already loaded. Any of these texts followed by ``+mutants?count=100&seed=7&hint=symptom`` (debugging
-problems made of those problems). Other packages can add sources; see `rtl_agent_gym.problems.registry`."""
+problems already loaded. Any of these names may be followed by ``+mutants?count=100&seed=7&hint=symptom`` (debugging
+problems derived from those problems). Other packages can add sources; see `rtl_agent_gym.problems.registry`."""
 
 
 def load_problems(
@@ -195,21 +195,21 @@ def load_problems(
 ) -> list[Problem]:
     """The problems of a source that match all filters.
 
-    Rows that cannot be scored are loaded too; their `Problem.unscorable` says why. Some need options: a judge model,
-    or the image of a commercial simulator.
+    Rows that cannot be scored are loaded too; their `Problem.unscorable` says why. Some others need options to be
+    scored: a judge model, or the image of a commercial simulator.
 
     Args:
         source: See `Source`.
         ids: Keep only these problems.
         categories: Keep only these categories, as 3 or ``"cid003"``.
         difficulties: Keep only these difficulties.
-        rows: Keep only rows of CVDP that are known to be ``"fair"``, ``"partial"`` or ``"sound"``, or better; see
+        rows: Keep only rows that are known to be ``"fair"``, ``"partial"`` or ``"sound"``, or better; see
             `notes.Rows`.
 
     Raises:
         UsageError: There is no such source, id, category or difficulty, or `rows` leaves no problem.
-        ProblemError: A row is invalid, even one that a filter would exclude. Names file, line, field, and what was
-            expected.
+        ProblemError: A row is invalid, even one that a filter would exclude. The message names file, line and field,
+            and what was expected.
 
     Example:
         >>> [problem.id for problem in load_problems("bundled", categories=["cid003"], difficulties="easy")]
@@ -251,7 +251,7 @@ def _named(by_id: Mapping[str, Problem], problem_id: str) -> Problem:
 def scan_problems(source: Source) -> Iterator[Problem | ProblemError]:
     """Every row of a source in order: the problem, or the error of an invalid row.
 
-    Unlike `load_problems` this continues after an invalid row, so that a check reports all errors of a file.
+    Unlike `load_problems`, this continues after an invalid row, so that a check reports all errors of a file.
 
     Raises:
         UsageError: There is no such source.
@@ -318,7 +318,7 @@ def split_problems(
     """Split problems into those to train on and those held out.
 
     The choice for each problem depends only on its id and the seed, so adding, removing or reordering other problems
-    does not change it. `held_out` is therefore an expected share: of few problems, none or several may be held out.
+    does not change it. So `held_out` is an expected share: of few problems, none or several may be held out.
 
     Args:
         problems: Both parts keep their order.

@@ -1,4 +1,4 @@
-"""The data of a problem, its categories, and which paths it may use."""
+"""The data of a problem, and its categories and difficulties."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Problem(BaseModel, frozen=True, extra="forbid"):
     """CVDP's category number: 3 for ``cid003`` (spec to RTL), 4 modification, 5 module reuse, 16 debugging …"""
     difficulty: Difficulty
     prompt: str
-    """The task, in the benchmark's words."""
+    """The task, as worded by the benchmark."""
     system_message: str = ""
     """The benchmark's system message; empty for non-agentic rows."""
     context: dict[str, str] = {}
@@ -38,7 +38,7 @@ class Problem(BaseModel, frozen=True, extra="forbid"):
     targets: tuple[str, ...] = ()
     """The files that the solution must write or change."""
     harness: dict[str, str] = {}
-    """The hidden tests' files: ``docker-compose.yml``, ``src/.env``, ``src/test_x.py`` … Never shown to an agent."""
+    """Files of the hidden tests: ``docker-compose.yml``, ``src/.env``, ``src/test_x.py`` … Never shown to an agent."""
     golden: dict[str, str] | None = None
     """The reference solution as complete files, patches applied; None if the benchmark withholds it."""
     reference_response: str = ""
@@ -46,13 +46,13 @@ class Problem(BaseModel, frozen=True, extra="forbid"):
     agentic: bool = True
     """Whether the row has the agentic format."""
     unscorable: str | None = None
-    """Why this row cannot be scored with any options (no harness, no reference, no repository), or None."""
+    """Why this row cannot be scored, whatever the options (no harness, no reference, no repository), or None."""
     checkout: str = ""
-    """Heavy rows: ``REPOSITORY@COMMIT``, whose files are the `context`. An agent may change all of them."""
+    """``REPOSITORY@COMMIT`` of heavy rows, whose files are the `context`. An agent may change all of them."""
 
     @property
     def asks_text(self) -> bool:
-        """Whether the solution is a text (code comprehension), not files."""
+        """Whether the solution is a text (code comprehension) instead of files."""
         return not self.harness and self.category in (*COMPARED, *JUDGED)
 
     @property
@@ -87,7 +87,7 @@ _CATEGORY = re.compile(r"(?:cid)?0*(\d{1,9})", re.IGNORECASE | re.ASCII)
 
 
 def category_name(category: int) -> str:
-    """The benchmark's form of a category: ``cid003`` for 3."""
+    """The benchmark's name of a category: ``cid003`` for 3."""
     return f"cid{category:03d}"
 
 

@@ -1,9 +1,9 @@
-"""What running the rows of CVDP and of other benchmarks has shown: which can be passed, and what their tests demand or
-do not see.
+"""Notes on rows of CVDP and of other benchmarks, from running them: which can be passed, what their tests demand, and
+what the tests miss.
 
-`note_of` gives the note of a problem. A note belongs to the row as it was published: a row with another task, other
-files or other tests has none. ``benchmarks/compatibility.py`` writes ``cvdp_notes.json`` from runs of the real tests,
-and ``benchmarks/mutants.py`` adds what it measured; ``benchmarks/suites.py`` writes ``suite_notes.json``.
+`note_of` returns the note of a problem. A note belongs to a row as published: a row with a changed task, files or tests
+has no note. ``benchmarks/compatibility.py`` writes ``cvdp_notes.json`` from runs of the real tests, and
+``benchmarks/mutants.py`` adds its measurements; ``benchmarks/suites.py`` writes ``suite_notes.json``.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from .model import Problem
 NOTES = Path(__file__).with_name("cvdp_notes.json")
 """The notes of CVDP's rows."""
 SUITE_NOTES = Path(__file__).with_name("suite_notes.json")
-"""Those of other benchmarks' problems, written by ``benchmarks/suites.py``."""
+"""The notes of other benchmarks' problems, written by ``benchmarks/suites.py``."""
 TESTBENCH = "src/testbench.sv"
-"""Where a benchmark's own testbench is hidden, if its verdict is what that prints."""
+"""The hidden file of a benchmark's own testbench, if what it prints is the verdict."""
 
 _SILENT = re.compile(r'"(?:[^"\\\n]|\\.)*"?|//[^\n]*|/\*.*?(?:\*/|\Z)', re.DOTALL)
-"""Strings and comments. Those that do not end are part of it too, so that the time is linear in any text."""
+"""Strings and comments, including unterminated ones, so that the time is linear for any text."""
 
 Right = Literal["passes", "impossible", "unknown"]
-"""What is known of right designs: some design passes; no design can pass; nothing was run."""
+"""What is known about correct designs: one passes; no design can pass; nothing was run, or the only design fails."""
 
 
 RATINGS = {
@@ -44,42 +44,42 @@ RATINGS = {
     "impossible": "no design passes",
     "unknown": "nothing was run, or the only design that was run fails",
 }
-"""The rating of a row in one word, and what it means. The first three are fair."""
+"""The ratings of a row and their meanings. The first three are fair."""
 
 
 class Statement(BaseModel, frozen=True, extra="forbid"):
-    """One thing that a row's tests demand although no task says it, or that they do not see."""
+    """A demand of a row's tests that the task does not state, or a mistake that the tests do not detect."""
 
     name: str
     """Unique within its row."""
     kind: Literal["wants", "unseen"]
-    """``wants``: the tests demand what the task does not say, or what its documents contradict. ``unseen``: the tests
-    do not see a mistake."""
+    """``wants``: the tests demand something that the task does not state, or that its documents contradict.
+    ``unseen``: the tests do not detect a mistake."""
     about: Literal["timescale", "name", "moment", "value", "data", "everything"]
-    """What is demanded or not seen."""
+    """The subject of the demand or of the mistake."""
     text: str
-    """In words."""
+    """A description."""
     shown: Literal["run", "read"]
-    """``run``: by a design on the real tests, which follows the task and fails (``wants``), or is wrong and passes
-    (``unseen``). ``read``: only by reading the tests."""
+    """``run``: shown by running the real tests on a design, which follows the task and fails (``wants``), or is wrong
+    and passes (``unseen``). ``read``: only by reading the tests."""
     lacks: str = ""
     """Regular expression for what a submission must contain, outside comments and strings, to meet the demand; empty
-    if there is none."""
+    if the demand cannot be found in the text."""
     fails: tuple[str, ...] = ()
-    """The tests that fail for the design that follows the task, by `TestOutcome.name`; only for ``wants``."""
+    """The tests that the design which follows the task fails, by `TestOutcome.name`; only for ``wants``."""
     part: bool = False
-    """Whether other tests of the row pass for that design."""
+    """Whether that design passes other tests of the row."""
     core: bool = False
-    """Whether a design passes that does not do what the task is mainly about; only for ``unseen``. Otherwise a part of
-    what the task asks for is not seen."""
+    """Only for ``unseen``: whether a design passes that does not do the main part of the task. Otherwise the tests miss
+    only a part of what the task asks for."""
 
     def explains(self, failed: set[str], files: Mapping[str, str] | None) -> bool:
-        """Whether this demand alone accounts for the failed tests of a submission, as far as is known.
+        """Whether this demand alone explains the failed tests of a submission, as far as known.
 
-        The failed tests must be those that the design in `shown` fails: if one of these passes, the submission meets
-        the demand, and others fail for another reason. Only of several names may some be right, so that fewer fail.
-        Where something `lacks`, the submission must lack it; otherwise other tests must pass, as the same failures say
-        nothing of a row whose tests all fail.
+        The failed tests must be those in `fails`: if one of these passes, the submission meets the demand, and the
+        others fail for another reason. Fewer may fail only if the demand is about names, of which some may be right. If
+        `lacks` is given, the submission must lack it. Otherwise, other tests of the row must pass for the design that
+        follows the task (`part`): if all tests fail, the failures show nothing.
 
         Args:
             failed: Names of the failed tests.
@@ -94,17 +94,17 @@ class Statement(BaseModel, frozen=True, extra="forbid"):
         return files is not None and self.is_lacking(files)
 
     def is_lacking(self, files: Mapping[str, str]) -> bool:
-        """Whether files do not contain what `lacks` asks for; a comment or a string does not."""
+        """Whether no file matches `lacks` outside comments and strings."""
         return not any(re.search(self.lacks, _SILENT.sub(" ", text)) for text in files.values())
 
 
 class MutationScore(BaseModel, frozen=True, extra="forbid"):
-    """How many mutants of a right design the tests of a row reject, of those that were drawn and graded."""
+    """How many of the sampled mutants of a correct design the tests of a row reject."""
 
     killed: int = Field(ge=0)
     """Mutants that the tests reject."""
     counted: int = Field(ge=1)
-    """Mutants that compile and are not proved equivalent to the right design."""
+    """Mutants that compile and are not proved equivalent to the correct design."""
 
     @property
     def rate(self) -> float:
@@ -113,65 +113,65 @@ class MutationScore(BaseModel, frozen=True, extra="forbid"):
 
     @property
     def text(self) -> str:
-        """In words."""
+        """A description."""
         return f"{self.killed} of {self.counted} mutants"
 
 
 class Note(BaseModel, frozen=True, extra="forbid"):
-    """What is known of one row."""
+    """What is known about one row."""
 
     id: str
     """The row's id."""
     digest: str
-    """`row_digest` of the row that was run; `digest_of_testbench` for other benchmarks."""
+    """`row_digest` of the row that was run; for other benchmarks, `digest_of_testbench`."""
     release: str
-    """Where the row was published, such as ``v1.0.2`` or ``rtllm``."""
+    """The release or benchmark of the row, such as ``v1.0.2`` or ``rtllm``."""
     right: Right
     how: str
-    """How that was shown, or why it is unknown."""
+    """How `right` was shown, or why it is unknown."""
     needs: tuple[str, ...] = ()
-    """What the image's layer for older versions of cocotb provides to this row's tests."""
+    """What this row's tests use of the image's compatibility layer for older versions of cocotb."""
     statements: tuple[Statement, ...] = ()
     tests: int | None = None
-    """How many tests the right design passes; None if that was not counted."""
+    """Number of tests that the correct design passes; None if not counted."""
     unshown: tuple[str, ...] = ()
-    """Names of statements of other releases of the row that a run did not show for this one."""
+    """Names of statements on other releases of the row that a run did not confirm for this one."""
     strength: MutationScore | None = None
-    """How many small bugs the tests see; None if that was not measured. It does not change the `rating`."""
+    """How many small bugs the tests detect; None if not measured. Does not affect the `rating`."""
 
     @property
     def fair(self) -> bool:
-        """Whether a right design passes and nothing is demanded that the task does not say, as far as is known."""
+        """Whether a correct design passes and the tests demand nothing unstated, as far as known."""
         return self.right == "passes" and not self.wants
 
     @property
     def blind(self) -> bool:
-        """Whether its tests do not see if a design does what the task is mainly about."""
+        """Whether its tests do not check the main part of the task."""
         return any(statement.core for statement in self.unseen)
 
     @property
     def partial(self) -> bool:
-        """Whether it is fair and its tests see at least what the task is mainly about, as far as is known."""
+        """Whether it is fair and its tests check at least the main part of the task, as far as known."""
         return self.fair and not self.blind
 
     @property
     def sound(self) -> bool:
-        """Whether it is fair and no mistake is known that its tests do not see."""
+        """Whether it is fair and no mistake is known that its tests do not detect."""
         return self.fair and not self.unseen
 
     @property
     def wants(self) -> tuple[Statement, ...]:
-        """What its tests demand although no task says it."""
+        """Demands of its tests that the task does not state."""
         return tuple(statement for statement in self.statements if statement.kind == "wants")
 
     @property
     def unseen(self) -> tuple[Statement, ...]:
-        """What its tests do not see."""
+        """Mistakes that its tests do not detect."""
         return tuple(statement for statement in self.statements if statement.kind == "unseen")
 
     @property
     def rating(self) -> str:
-        """One word of `RATINGS`."""
+        """A key of `RATINGS`."""
         if self.right != "passes":
             return self.right
         if not self.fair:
@@ -180,20 +180,20 @@ class Note(BaseModel, frozen=True, extra="forbid"):
 
 
 def row_digest(problem: Problem) -> str:
-    """SHA-256 of what decides about right and wrong: task, files and tests. The reference solution is not part of it,
-    which some releases of a row withhold.
+    """SHA-256 of what determines whether a design is right: task, files and tests. The reference solution is excluded,
+    since some releases of a row withhold it.
     """
     fields = problem.model_dump(mode="json", include={"id", "prompt", "context", "targets", "harness"})
     return hashlib.sha256(json.dumps(fields, sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
 def digest_of_testbench(problem: Problem) -> str:
-    """SHA-256 of the id and the testbench of a benchmark, around which the harness is this package's."""
+    """SHA-256 of a problem's id and the benchmark's testbench; the harness around it belongs to this package."""
     return hashlib.sha256(f"{problem.id}\n{problem.harness[TESTBENCH]}".encode()).hexdigest()
 
 
 def note_of(problem: Problem) -> Note | None:
-    """The note of a problem; None without a note, or if another version of the row was run."""
+    """The note of a problem; None if there is none for this version of the row."""
     if problem.id not in _noted():
         return None
     digest = digest_of_testbench(problem) if TESTBENCH in problem.harness else row_digest(problem)
@@ -202,7 +202,7 @@ def note_of(problem: Problem) -> Note | None:
 
 @cache
 def all_notes() -> Mapping[str, Note]:
-    """The notes of this package by their digests: releases share ids."""
+    """The notes of this package by their digests, since releases share ids."""
     return {note.digest: note for path in (NOTES, SUITE_NOTES) for note in read_notes(path)}
 
 
@@ -215,7 +215,7 @@ def read_notes(path: Path) -> list[Note]:
     """The notes of a file.
 
     Raises:
-        ProblemError: It is missing, or not a file of notes.
+        ProblemError: The file is missing or not a file of notes.
     """
     try:
         rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
@@ -234,14 +234,14 @@ def write_notes(path: Path, notes: Iterable[Note]) -> None:
 
 
 Rows = Literal["all", "fair", "partial", "sound"]
-"""Which rows to keep: all; ``fair``: a right design passes, and the tests demand nothing unstated; ``partial``: fair,
+"""Which rows to keep: all; ``fair``: a correct design passes, and the tests demand nothing unstated; ``partial``: fair,
 and the tests check at least the main part of the task; ``sound``: fair, and the tests have no known blind spot. A
 problem without a note belongs only to all."""
 ROWS: tuple[Rows, ...] = get_args(Rows)
 
 
 def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
-    """The problems that are known to be fair, partial or better, or sound, in their order.
+    """The problems with notes that `rows` selects, in their order; with ``all``, all problems.
 
     Raises:
         UsageError: `rows` is unknown, or no problem is left.
@@ -260,6 +260,6 @@ def keep_rows(problems: Sequence[Problem], rows: Rows) -> list[Problem]:
         hint = f"there are notes of {where}; " if ratings["without a note"] else ""
         raise UsageError(
             f"no selected problem is known to be {rows} ({told}); {hint}choose other problems, or all rows (rows=all, "
-            "or no --fair-only)"
+            "without --fair-only)"
         )
     return kept

@@ -1,6 +1,6 @@
 """Which paths a problem may use, and which of an agent's files count when it is scored.
 
-Tasks for Harbor hold this module, so it needs no other package.
+Tasks for Harbor contain this module, so it needs no other package.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ AGENT_FOLDERS = ("rtl", "verif", "docs")
 """The folders below the work folder that an agent may change. ``src`` and ``rundir`` belong to the harness."""
 
 ANSWER_FILE = "subjective.txt"
-"""The file of an answer that is text, as the official runner names it."""
+"""The file of a text answer, named as in the official runner."""
 
 UNREAD = ("rundir", ".git")
-"""Entries of the work folder that are never read: where tests run, and what Git keeps of an agent's commits."""
+"""Entries of the work folder that are never read: the tests' working folder, and Git's data of an agent's commits."""
 
 _MAX_PART = 255
 _MAX_PATH = 4000
@@ -82,12 +82,12 @@ def is_allowed_path(path: str) -> bool:
 
 
 def graded_folders(problem: Problem) -> tuple[str, ...]:
-    """The folders of the work folder that are read at the end of an episode, without `UNREAD`."""
+    """The folders in the work folder that are read at the end of an episode, except `UNREAD`."""
     return (".",) if problem.checkout else AGENT_FOLDERS
 
 
 def in_graded_folders(problem: Problem, path: str) -> bool:
-    """Whether a path of the work folder is at or below one of `graded_folders`."""
+    """Whether a path relative to the work folder is at or below one of `graded_folders`, and not in `UNREAD`."""
     top = path.partition("/")[0]
     return top not in UNREAD if problem.checkout else top in AGENT_FOLDERS
 
@@ -95,8 +95,8 @@ def in_graded_folders(problem: Problem, path: str) -> bool:
 def editable(problem: Problem, path: str) -> bool:
     """Whether an agent's file at `path` counts when `problem` is scored.
 
-    In an agentic problem these are all files below ``rtl/``, ``verif/`` and ``docs/``, including context files; in a
-    heavy problem, all files but those below `UNREAD`; in a non-agentic problem, only the target files. All other
+    In an agentic problem, these are all files below ``rtl/``, ``verif/`` and ``docs/``, including context files; in a
+    heavy problem, all files except those below `UNREAD`; in a non-agentic problem, only the target files. All other
     files are ignored.
     """
     if problem.checkout:
@@ -107,7 +107,7 @@ def editable(problem: Problem, path: str) -> bool:
 
 
 def expand_home(path: str | os.PathLike[str]) -> Path:
-    """A path with the home folder in place of ``~`` or ``~user``. Raises `UsageError` if that user has none."""
+    """A path with ``~`` or ``~user`` replaced by the home folder. Raises `UsageError` if the user has none."""
     try:
         return Path(path).expanduser()
     except RuntimeError as error:
@@ -116,7 +116,7 @@ def expand_home(path: str | os.PathLike[str]) -> Path:
 
 
 def text_of_option(option: str, value: str | None) -> str | None:
-    """The value of an option that is a text, or ``@file`` for the text in a file.
+    """The text of an option's value: the value itself, or for ``@file`` the content of the file.
 
     Raises `UsageError` if the file cannot be read; the message begins with the option's name.
     """

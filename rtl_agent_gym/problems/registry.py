@@ -1,11 +1,11 @@
 """The registry of sources: which plug-in reads the problems of ``family:…``, ``…+mutants`` and others.
 
-A plug-in is a function of a source's whole name that yields each problem, or an error instead, with its place. Other
-packages add plug-ins as entry points, which are loaded when a source names them::
+A plug-in is a function that takes a source's full name and yields each problem, or an error instead, with its place.
+Other packages add plug-ins as entry points, which are loaded when a source names them::
 
     [project.entry-points."rtl_agent_gym.sources"]
     my-suite = "my_package:read"        # reads "my-suite:…"
-    "+noisy" = "my_package:read_noisy"  # reads "…+noisy?…", which is made of the problems before the +
+    "+noisy" = "my_package:read_noisy"  # reads "…+noisy?…", derived from the problems of the source before the +
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ GROUP = "rtl_agent_gym.sources"
 """The group of entry points."""
 
 Located = tuple[Problem | ProblemError, Place]
-"""A problem, or why there is none, and where it is from."""
+"""A problem, or the error in its place, and where it comes from."""
 Reader = Callable[[str], Iterable[Located]]
 """A plug-in. It raises `UsageError` if there is no such source."""
 
@@ -46,18 +46,18 @@ _DERIVED = re.compile(r"(.+)(\+[A-Za-z][A-Za-z0-9_-]*)(\?[^?]*)?", re.DOTALL)
 
 
 class SourceName(NamedTuple):
-    """The parts of a source's name. Together they are the name."""
+    """The parts of a source's name, which is their concatenation."""
 
     prefix: str
-    """Such as ``rtllm:``; empty if no plug-in has it."""
+    """A prefix that a plug-in reads, such as ``rtllm:``; or empty."""
     inner: str
-    """What follows: a path, the name of a family, or a source without a prefix."""
+    """The part after the prefix: a path, the name of a family, or a source without a prefix."""
     derived: str
-    """Such as ``+mutants?count=3``; empty if no plug-in has it."""
+    """A suffix that a plug-in reads, such as ``+mutants?count=3``; or empty."""
 
 
 def split_source(source: str) -> SourceName:
-    """The parts of a source's name."""
+    """Split a source's name at its prefix and its last suffix."""
     inner, prefix, derived = source, "", ""
     if (match := _DERIVED.fullmatch(inner)) and _find(match[2]):
         inner, derived = match[1], match[2] + (match[3] or "")
@@ -67,7 +67,7 @@ def split_source(source: str) -> SourceName:
 
 
 def split_whole(source: str) -> SourceName:
-    """The same with all suffixes: of ``rows.jsonl+mutants+verify``, `derived` is ``+mutants+verify``."""
+    """Like `split_source`, but with all suffixes: `derived` of ``rows.jsonl+mutants+verify`` is ``+mutants+verify``."""
     name = split_source(source)
     while (base := split_source(name.prefix + name.inner)).derived:
         name = base._replace(derived=base.derived + name.derived)
@@ -92,7 +92,7 @@ def find_reader(source: str) -> Reader | None:
 
 
 def _find(name: str) -> EntryPoint | None:
-    """The plug-in of a name; those of other packages cannot replace this package's own."""
+    """The plug-in with this name; other packages cannot replace this package's own plug-ins."""
     if name in OWN:
         return EntryPoint(name, OWN[name], GROUP)
     return next(iter(entry_points(group=GROUP, name=name)), None) if name else None
@@ -102,12 +102,12 @@ _Options = TypeVar("_Options", bound=BaseModel)
 
 
 def read_query(model: type[_Options], source: str, query: str) -> _Options:
-    """The options that a query gives.
+    """The options in a query.
 
     Args:
-        model: Has a field for each option.
-        source: The source's whole name, for messages.
-        query: What follows the question mark.
+        model: A model with a field for each option.
+        source: The source's full name, for messages.
+        query: The text after the question mark.
 
     Raises:
         UsageError: An option is unknown, repeated, or has a wrong value.
@@ -129,9 +129,9 @@ def read_query(model: type[_Options], source: str, query: str) -> _Options:
 
 
 def _values(model: type[BaseModel], key: str) -> str:
-    """What a value of an option must be."""
+    """A description of an option's valid values."""
     schema = model.model_json_schema()["properties"][key]
-    schema = schema.get("anyOf", [schema])[0]  # the other one is None
+    schema = schema.get("anyOf", [schema])[0]  # the other alternative is None
     if "enum" in schema:
         return f"one of {', '.join(schema['enum'])}"
     if schema["type"] == "boolean":

@@ -1,4 +1,4 @@
-"""Rows of the benchmark's files: read from JSON Lines, made into a `Problem`, and written again.
+"""Rows of the benchmark's files: reading them from JSON Lines, and converting them to a `Problem` and back.
 
 There are agentic rows (`AgenticRow`), agentic rows that start from a complete repository (`HeavyRow`), and non-agentic
 rows (`NonAgenticRow`), some of which ask for text instead of files.
@@ -76,7 +76,7 @@ def apply_patch(original: str, body: str) -> str:
 
 
 def diff_body(before: str, after: str) -> str:
-    """The hunks that turn `before` into `after`, from the first ``@@`` on, without the lines that name the files."""
+    """The hunks that turn `before` into `after`, from the first ``@@`` on, without the file header lines."""
     lines = list(difflib.unified_diff(_lines(before), _lines(after)))[2:]
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in lines)
 
@@ -131,7 +131,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class Place(NamedTuple):
-    """Where a problem is from, for messages."""
+    """Where a problem comes from, for messages."""
 
     source: str
     line: int | None = None
@@ -145,10 +145,10 @@ class Place(NamedTuple):
 
 
 def read_rows(path: Path, label: str) -> Iterator[tuple[Place, dict[str, Any] | ProblemError]]:
-    """For each line that is not blank, its JSON object, or the error if there is none.
+    """The JSON object of each line that is not blank, or the error if it has none.
 
     Gzip is detected by content, not by name. Messages call the file `label`. Raises `UsageError` if it cannot be opened
-    or read, `ProblemError` if gzip data is damaged or truncated.
+    or read, `ProblemError` if gzip data is damaged, truncated, or missing in a ``.gz`` file.
     """
     number, offset = 0, 0
     try:
@@ -199,7 +199,7 @@ def json_kind(value: object) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """A JSON object without nulls: Hugging Face's `datasets` writes them for the keys that only other rows have."""
+    """A JSON object without nulls, which Hugging Face's `datasets` writes for keys that only other rows have."""
     if len(dict(pairs)) < len(pairs):
         names = [name for name, _ in pairs]
         repeated = next(name for name in names if names.count(name) > 1)
@@ -223,7 +223,7 @@ def _without(find_fault: Callable[[Any], str | None]) -> AfterValidator:
 
 
 def id_fault(value: str) -> str | None:
-    """Why a text is no id of a row; None if it is one."""
+    """Why a text is not a valid id of a row; None if it is."""
     if ROW_ID.fullmatch(value):
         return None
     return f"{value[:80]!r} is not an id; expected letters, digits and _ . + -, at most 200 of them"
@@ -250,7 +250,7 @@ Files = Annotated[dict[Annotated[Text, _without(path_fault)], Text], _without(tr
 
 
 class RowModel(BaseModel):
-    """A part of a row. Unknown fields are ignored, since newer releases add some."""
+    """A part of a row. Unknown fields are ignored, since newer releases may add fields."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
@@ -332,7 +332,7 @@ _SHAPE_FAULTS = {"string_type", "dict_type", "list_type", "model_type", "model_a
 
 
 def problem_from_row(row: dict[str, Any], place: Place, folder: Path | None = None) -> Problem:
-    """Check a row and convert it to a problem. In `folder`, git bundles of heavy rows are found; see `heavy_context`.
+    """Check a row and convert it to a problem. `folder` is searched for git bundles of heavy rows; see `heavy_context`.
 
     Raises `ProblemError`, with the place, the field, and what was expected.
     """
@@ -432,10 +432,10 @@ def _build(row: AnyRow, folder: Path | None) -> Problem:
 
 @functools.cache
 def _warn_of_patches() -> None:
-    """Log once what the official runner does with the patch of a heavy row."""
+    """Warn once that the official runner handles the patch of a heavy row differently."""
     _log.warning(
-        "heavy rows with a patch: it is taken for the reference solution here, but the official runner applies it "
-        "before the agent starts, so that results may differ (docs/rows.md)"
+        "heavy rows with a patch: the patch is used as the reference solution here, but the official runner applies it "
+        "before the agent starts, so results may differ (docs/rows.md)"
     )
 
 
@@ -452,9 +452,9 @@ def _golden(patches: dict[str, str], context: dict[str, str]) -> dict[str, str] 
 
 
 def problem_row(problem: Problem) -> dict[str, Any]:
-    """The agentic row of a problem, as the official runner reads it.
+    """The agentic row of a problem, in the official runner's format.
 
-    Raises `UsageError` if the problem is not agentic, or its row names a repository instead of files.
+    Raises `UsageError` if the problem is not agentic, has no hidden tests, or its row names a repository, not files.
     """
     if not problem.agentic or not problem.harness or problem.checkout:
         raise UsageError(f"{problem.id} is not an agentic problem with files and hidden tests")

@@ -1,4 +1,4 @@
-"""Whether a problem can be scored and its parts are consistent, without running anything."""
+"""Checks whether a problem can be scored and its parts are consistent, without running anything."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .paths import AGENT_FOLDERS, editable, path_fault, text_fault, tree_fault
 
 
 def without_harness(category: int, reference: str) -> str | None:
-    """Why a row without hidden tests cannot be scored by anything, or None: its answer is text."""
+    """Why a row without hidden tests can never be scored; None if it can, because its answer is text."""
     if category not in (*COMPARED, *JUDGED):
         return "the row has no harness, so nothing can score it"
     if not reference.strip():
@@ -40,7 +40,7 @@ def missing_here(problem: Problem) -> str | None:
 
 
 def data_faults(problem: Problem) -> Iterator[str]:
-    """What makes a problem's paths or texts unusable. Rows of a file are checked for most of it when they are read."""
+    """What makes a problem's paths or texts unusable. Most of this is also checked when rows are read from a file."""
     for field in ("prompt", "system_message", "reference_response"):
         if fault := text_fault(getattr(problem, field)):
             yield f"{field}: {fault}"
@@ -141,7 +141,7 @@ def _service_faults(service: Mapping[str, Any], harness: Mapping[str, str]) -> I
 
 
 def _module_faults(service: Mapping[str, Any], problem: Problem) -> Iterator[str]:
-    """Modules of tests that are nowhere, so that no design passes."""
+    """Test modules that do not exist, so that no design can pass."""
     python = [text for path, text in problem.harness.items() if path.endswith(".py")]
     used = any(_READS_MODULE.search(text) and "test_module" in text for text in python)  # by cocotb's runner
     if problem.checkout or dockerfile(service) is not None or not used:

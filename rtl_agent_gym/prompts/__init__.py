@@ -3,13 +3,13 @@
 They are jinja2 templates in text files beside this module. For work in a shell:
 
 - ``system.md`` explains the tool, the work folder, the interface and how to work;
-- ``user.md`` holds a problem's task, its files and its targets;
+- ``user.md`` contains a problem's task, its files and its targets;
 - ``submit.md`` describes the command ``submit``, in episodes that have it;
 - ``dialect_<family>.md`` explains how a family of models calls the tool;
 - ``question_shell.md`` replaces ``system.md`` where the answer is text, not files.
 
 For one answer: ``question.md``, where the answer is text, or ``single_turn.md`` is the system message, and
-``single_turn_user.md`` holds the task and the problem's files. None of them tells how the work is scored.
+``single_turn_user.md`` contains the task and the problem's files. No prompt says how the work is scored.
 ``reference.md`` adds a reference solution to a user message, for a teacher that may read it, and ``feedback.md`` is
 the text about an attempt for such a teacher.
 """
@@ -30,11 +30,11 @@ from ..renderers.protocol import MAX_CALLS
 from ..renderers.qwen import QWEN_NAMES
 
 MOST_LISTED = 150
-"""Files that a prompt lists with their sizes; of a larger repository it lists the folders."""
+"""Maximum number of files that a prompt lists with their sizes; of a larger repository it lists the folders."""
 _SUFFIX = ".md"
 _LANGUAGES = {".sv": "systemverilog", ".svh": "systemverilog", ".v": "verilog", ".vh": "verilog", ".md": "markdown"}
 _DIALECTS = {"qwen3": QWEN_NAMES, "gpt_oss": GPT_OSS_NAMES}
-"""The renderers whose way to call `dialect_<family>.md` explains; others' openings show it."""
+"""The renderers whose call format `dialect_<family>.md` explains; the openings of the others show it."""
 
 
 def prompt_names() -> list[str]:
@@ -51,7 +51,7 @@ def load_prompt(name: str) -> str:
     return resources.files(__name__).joinpath(name + _SUFFIX).read_text(encoding="utf-8")
 
 
-_templates = Environment(  # which keeps compiled files: compiling takes longer than all else at an episode's start
+_templates = Environment(  # caches compiled templates: compiling takes longer than the rest of an episode's start
     loader=FunctionLoader(load_prompt), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 
@@ -86,7 +86,7 @@ def build_prompt(
 
 
 def build_single_turn_prompt(problem: Problem) -> tuple[str, str]:
-    """The system and the user message for one answer; the latter holds the problem's files, in `file_order`."""
+    """The system and the user message for one answer; the latter contains the problem's files, in `file_order`."""
     texts = [(path, problem.context[path].strip("\n")) for path in file_order(problem)]
     user = _fill(
         "single_turn_user",
@@ -104,7 +104,7 @@ def _wanted(problem: Problem) -> Sequence[str]:
 
 
 def _listing(problem: Problem) -> dict[str, object]:
-    """The files of a problem with their sizes; of a large repository only its folders."""
+    """The files of a problem with their sizes; for a large repository, its folders and the files outside them."""
     sizes = {path: len(text.encode("utf-8", "replace")) for path, text in sorted(problem.context.items())}
     folders: dict[str, list[int]] = {}
     if problem.checkout and len(sizes) > MOST_LISTED:
@@ -123,12 +123,12 @@ def with_reference(user: str, files: Mapping[str, str]) -> str:
 
 
 def feedback_text(verdict: str, error: str, files: Mapping[str, str]) -> str:
-    """What a teacher may read of an attempt, to be appended to its user message.
+    """What a teacher may read about an attempt, to be appended to its user message.
 
     Args:
-        verdict: What the agent would read of the result.
+        verdict: What the agent would read about the result.
         error: The compiler's first error; empty for none.
-        files: Those of another attempt that passed; empty for none.
+        files: The files of another attempt that passed; empty for none.
     """
     return "\n\n" + _fill("feedback", result=verdict, error=error, fence=fence(error), files=_fenced(files))
 

@@ -1,4 +1,4 @@
-"""Model dialects: text and tokens to actions and back. Renderer names follow tinker-cookbook's."""
+"""Model dialects: they convert text and tokens to actions and back. Renderer names follow tinker-cookbook's."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ RENDERER_NAMES: tuple[str, ...] = (*QWEN_NAMES, *GPT_OSS_NAMES, *LIBRARY_NAMES, 
 
 
 def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
-    """The renderer of that name.
+    """Return the renderer with this name.
 
     Args:
         name: One of `RENDERER_NAMES`.
         tokenizer: The model's tokenizer, for the token side only; gpt-oss has its own.
 
     Raises:
-        UsageError: No renderer has that name.
+        UsageError: No renderer has this name.
     """
     name = ALIASES.get(name, name)
     if name in QWEN_NAMES:
@@ -49,13 +49,13 @@ def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
         return GptOssRenderer(name)
     if name in LIBRARY_NAMES:
         return LibraryRenderer(name, tokenizer)
-    raise UsageError(f"no renderer {name!r}; there are {', '.join(RENDERER_NAMES)}")
+    raise UsageError(f"no renderer {name!r}; choose one of {', '.join(RENDERER_NAMES)}")
 
 
 def renderer_named(name: str, tokenizer: Any = None) -> Renderer:
-    """`get_renderer`, and a third party's renderer by ``module:Class``, a subclass of `Renderer`.
+    """Like `get_renderer`, but ``module:Class`` is also accepted: a third party's subclass of `Renderer`.
 
-    This imports the module, so the name must be the user's own and not come from a file.
+    This imports the module, so the name must come from the user and never from a file.
 
     Raises:
         UsageError: There is no such renderer, or it is not a `Renderer`.
@@ -73,5 +73,5 @@ def renderer_named(name: str, tokenizer: Any = None) -> Renderer:
 
 
 def is_renderer_name(name: str) -> bool:
-    """Whether `renderer_named` may know the name: a dialect's, or ``module:Class``."""
+    """Whether the name is a dialect's, or has the form ``module:Class``, which is not imported here."""
     return name in RENDERER_NAMES or ":" in name

@@ -1,8 +1,8 @@
-"""From a turn to the action that it requests: what all dialects accept as a call, and what a turn of calls leads to.
+"""Converts turns to the actions that they request: what counts as a call, and what happens to a turn with calls.
 
-Both families write the arguments of a call as JSON. The rules are here, so that all dialects report the same errors to
+Most dialects write the arguments of a call as JSON. The rules are here, so that all dialects report the same errors to
 the model. Nothing is repaired silently, with one exception: literal newlines and tabs inside JSON strings, which models
-write often and which are unambiguous.
+often write and which are unambiguous.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def decode_json(text: str, position: int = 0) -> tuple[Any, int]:
 
 
 def end_of_json(text: str, position: int) -> int:
-    """Where the JSON value ends that begins at `position`, after white space; `position` itself if there is none."""
+    """The end of the JSON value at `position`, where white space may precede it; `position` if there is no value."""
     try:
         return decode_json(text, len(text) - len(text[position:].lstrip()))[1]
     except CallError:
@@ -66,7 +66,7 @@ def decode_whole(text: str) -> Any:
 def command_of_call(call: Any, keys: Sequence[str] = ("arguments", "args")) -> tuple[str, tuple[str, ...]]:
     """The command in a call object ``{"name": …, "arguments": {…}}``, and notes for the model.
 
-    `keys` are what the arguments may be called; the first is the dialect's own. Raises `CallError` for anything else.
+    `keys` are the accepted keys of the arguments; the first is the dialect's own. Raises `CallError` for other forms.
     """
     if not isinstance(call, dict):
         raise CallError(f'a call is one JSON object with "name" and "{keys[0]}", and this is {_kind(call)}')
@@ -85,7 +85,7 @@ def command_of_call(call: Any, keys: Sequence[str] = ("arguments", "args")) -> t
 
 
 def command_of_arguments(arguments: Any) -> tuple[str, tuple[str, ...]]:
-    """The command in the arguments ``{"command": …}``, and notes for the model. Raises `CallError` for others.
+    """The command in the arguments ``{"command": …}``, and notes for the model. Raises `CallError` for other forms.
 
     The arguments may be a JSON string that contains the object.
     """
@@ -134,7 +134,7 @@ def _raise_broken(text: str, what: str, position: int) -> NoReturn:
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The object of these pairs. A repeated key is an error: which value was meant is unknown."""
+    """Build an object. A repeated key is an error, since it is unknown which value was meant."""
     found: dict[str, Any] = {}
     for key, value in pairs:
         if key in found:
@@ -170,10 +170,10 @@ class Call:
 
 @dataclass(frozen=True)
 class TurnRules:
-    """The actions that turns lead to, with corrections worded for one dialect."""
+    """Converts turns to actions, with corrections worded for one dialect."""
 
     form: str
-    """The right form of a call, shown at the end of every correction."""
+    """An example of a correct call, shown at the end of every correction."""
     finish: str = "say in plain text that you are done"
     """How the model should end the episode."""
 
@@ -247,14 +247,14 @@ _SPELLED_CALL = re.compile(
 
 
 def spells_call(text: str) -> bool:
-    """Whether a text has the tool's name and a mark of a call in any family's form, which answers do not have."""
+    """Whether a text contains the tool's name and call markup of any family. Final answers do not."""
     return TOOL_NAME in text and _SPELLED_CALL.search(text) is not None
 
 
 def native_action(turn: ModelTurn, *, truncated: bool = False) -> Action:
     """The action of a turn whose calls a chat service reported separately from the text.
 
-    No dialect is involved: a fenced block or a quoted tag in such a turn's text is part of an answer and never run.
+    No dialect is involved: a fenced block or a quoted tag in such a turn's text is part of an answer and is never run.
     """
     text = turn.text.strip()
     if turn.calls:
@@ -281,7 +281,7 @@ def read_call(call: ToolCall) -> Call:
 
 
 def with_one_call(turn: ModelTurn) -> ModelTurn:
-    """The turn in a dialect with one call a turn: several commands become the lines of one."""
+    """The turn for a dialect that allows one call per turn: several commands become the lines of one command."""
     commands = [read_call(call).command for call in turn.calls]
     if len(commands) < 2 or None in commands:
         return turn
@@ -289,7 +289,7 @@ def with_one_call(turn: ModelTurn) -> ModelTurn:
 
 
 def command_of(call: ToolCall) -> str:
-    """A call of any agent's tool for people to read: the command if it has one, else name and arguments."""
+    """A call of any agent's tool as readable text: its command if it has one, otherwise name and arguments."""
     try:
         arguments = decode_whole(call.arguments)
     except CallError:

@@ -1,8 +1,8 @@
-"""Conversations of any agent as tokens of a model family: OpenAI's messages and tools in, ids out, and turns back.
+"""Conversations of third-party agents as tokens of a model family: from OpenAI's messages and tools to ids, and back.
 
-The dialects of this package know one tool and one form of an episode. An agent of somebody else has tools and messages
-of its own, so here the library ``renderers`` renders them, in coded text (`coded`): texts that spell control tokens
-stay texts, and the model's own vocabulary encodes the result.
+The `Renderer` classes support one tool and one form of conversation. Third-party agents have other tools and messages,
+so the library ``renderers`` renders them here, in coded text (see `coded`), where text that only spells control tokens
+stays text. The model's own vocabulary encodes the result.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ _OWN = {
     "qwen3_disable_thinking": replace(_QWEN3, options=_KEEP | {"enable_thinking": False}),
     "qwen3_instruct": _QWEN3,
 }
-"""Families with dialects of this package's own, which only know its tool."""
+"""Families that have their own `Renderer` classes in this package, which support only its tool."""
 
 
 def call_message(call: ToolCall) -> dict[str, Any]:
-    """A call as in OpenAI's messages."""
+    """A call in the form of OpenAI's messages."""
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
 def assistant_message(turn: ModelTurn) -> dict[str, Any]:
-    """A turn as OpenAI's message of the assistant."""
+    """A turn as an assistant message in OpenAI's form."""
     found: dict[str, Any] = {"role": "assistant", "content": turn.text or None}
     if turn.thinking:
         found["reasoning_content"] = turn.thinking
@@ -50,9 +50,9 @@ def assistant_message(turn: ModelTurn) -> dict[str, Any]:
 
 
 class ChatDialect:
-    """Renders, extends and parses conversations of one family, by the names of `get_renderer`.
+    """Renders, extends and parses conversations in one dialect, named as in `get_renderer`.
 
-    Raises `UsageError` if there is no such dialect, or none for other agents' conversations.
+    Raises `UsageError` if there is no such dialect, or if it does not support third-party agents.
     """
 
     def __init__(self, name: str, tokenizer: Any) -> None:
@@ -66,16 +66,16 @@ class ChatDialect:
         """Ids at which sampling stops."""
 
     def opening(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
-        """The coded prompt of a conversation, up to where the model writes.
+        """The coded prompt of a conversation, up to where the model starts to write.
 
-        Raises `UsageError` if the family has no form for these messages, such as a second system message.
+        Raises `UsageError` if the family's template does not support these messages, such as a second system message.
         """
         try:
             found = self._engine.render_ids(
                 self._messages(messages, ()), tools=self._protected(list(tools)) or None, add_generation_prompt=True
             )
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-            raise UsageError(f"messages: the dialect {self.name} cannot write them: {error}") from error
+            raise UsageError(f"messages: the dialect {self.name} does not support them: {error}") from error
         return "".join(map(chr, found))
 
     def extension(
@@ -86,10 +86,10 @@ class ChatDialect:
         tools: Sequence[Mapping[str, Any]],
         before: Sequence[Mapping[str, Any]] = (),
     ) -> str | None:
-        """What follows a sampled turn, up to where the model writes next; None if the family cannot continue it.
+        """The coded text after a sampled turn, up to where the model writes next; None if the family cannot continue.
 
-        Prompt and turn are coded. None of the new messages is the assistant's. The messages before them have the names
-        of the tools that the results are of.
+        `prompt` and `turn` are coded. No message of `messages` is the assistant's. `before` are the earlier messages,
+        whose calls contain the tool names for the results.
         """
         added = self._messages(messages, before)
         return bridged(self._engine, prompt, turn, added, self._protected(list(tools)) or None)
@@ -101,9 +101,9 @@ class ChatDialect:
         return self._characters.from_pieces(self._codec.pieces(ids))
 
     def parse(self, prompt: str, turn: str, tools: Sequence[Mapping[str, Any]]) -> tuple[ModelTurn, bool]:
-        """A sampled turn, and whether the model ended it; otherwise the token limit did.
+        """Parse a sampled turn; also returns whether the model ended it. Otherwise, the token limit did.
 
-        A call that cannot be read is text. Nothing that a model writes raises an exception.
+        A call that cannot be parsed becomes text. Nothing that a model writes raises an exception.
         """
         end = next((place for place, char in enumerate(turn) if char in self._stops), None)
 
@@ -116,13 +116,13 @@ class ChatDialect:
             calls, texts = [], [written(found.content)]
             for call in found.tool_calls:
                 arguments = _with_texts(call.arguments, self._characters.written)
-                name: Any = call.name  # any JSON that the model wrote there, although the library calls it a text
+                name: Any = call.name  # the library declares str, but it can be any JSON value that the model wrote
                 if str(call.status) == "ok" and isinstance(name, str) and name and isinstance(arguments, dict):
                     shown = printable(json.dumps(arguments, ensure_ascii=False))
                     calls.append(ToolCall(written(name), shown))
                 else:
                     texts.append(written(call.raw))
-        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):  # odd JSON, or the agent's tools
+        except (AttributeError, LookupError, RecursionError, TypeError, ValueError):  # unusual JSON or tools
             return ModelTurn(text=written(turn[:end])), end is not None
         text = "\n".join(filter(None, texts))
         return ModelTurn(written(found.reasoning_content or ""), text, tuple(calls)), end is not None
@@ -150,7 +150,7 @@ class ChatDialect:
 
 
 def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
-    """A value of JSON with a function applied to each text in it."""
+    """A JSON value with a function applied to each string in it."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -159,7 +159,7 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 
 def check_dialect(name: str) -> None:
-    """Raise `UsageError` if there is no such dialect, or none for other agents' conversations."""
+    """Raise `UsageError` if there is no such dialect, or if it does not support third-party agents."""
     _made(ALIASES.get(name, name))
 
 
@@ -172,12 +172,12 @@ def text_of(message: Mapping[str, Any]) -> str:
         kinds = {part.get("type") for part in content}
         if kinds <= {"text", "input_text", "output_text"}:
             return "".join(str(part.get("text", "")) for part in content)
-        raise UsageError(f"messages: content of type {sorted(map(str, kinds - {'text'}))[0]}; only text is understood")
-    raise UsageError("messages: content is neither a text nor a list of parts")
+        raise UsageError(f"messages: content of type {sorted(map(str, kinds - {'text'}))[0]}; only text is supported")
+    raise UsageError("messages: content must be a string or a list of parts")
 
 
 def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
-    """A message's call with its arguments as an object, where they are one."""
+    """A message's call, with its arguments parsed if they are a JSON object."""
     name, text = call["function"]["name"], call["function"]["arguments"]
     try:
         found = json.loads(text) if isinstance(text, str) else text

@@ -1,8 +1,8 @@
-"""A dialect of the library ``renderers`` in coded text, which needs no vocabulary: prompts, parsed turns, what follows.
+"""Dialects of the library ``renderers`` in coded text, without a vocabulary: rendering prompts and replies, parsing.
 
-Coded text has one character in place of each control token. The library works on token ids and gets a tokenizer whose
-ids are these characters (`CharacterTokenizer`), so text that only spells a control token stays text. `CookbookEngine`
-has the library's methods for families that only tinker-cookbook renders. `LibraryRenderer` makes a `Renderer` of it.
+In coded text, one character replaces each control token. The library works on token ids; it gets a tokenizer whose ids
+are the characters of coded text (`CharacterTokenizer`), so text that only spells a control token stays text. Some
+families are rendered by tinker-cookbook (`CookbookEngine`). `LibraryRenderer` makes a `Renderer` of a `CodedDialect`.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
     from renderers.base import Renderer as Engine
 
 FIRST_CONTROL, FIRST_BODY, FIRST_ESCAPE = 0xD800, 0xDB00, 0xDC00
-"""Surrogates, which no text has: in place of control tokens, of bodies in a shape, and of first letters of spelled
-control tokens. Bytes that are not UTF-8 are U+DC80 and above."""
+"""First surrogates (valid text has none) for control tokens, for the bodies in `CodedDialect.shape`, and for the first
+letters of control tokens that are only spelled. Bytes that are not UTF-8 are U+DC80 and above."""
 
 CODES, NO_TEXT = re.compile("[\ud800-\udc7f]"), "\udfff"
-"""Lone surrogates that stand for something in coded text, and one that does not: what a chat service sends may have
-them, and then they are no text."""
+"""The lone surrogates that have a meaning in coded text, and one without a meaning, which replaces them in text from a
+chat service."""
 
 CONTROLS = re.compile("([\ud800-\udaff])")
 BODIES = re.compile("([\udb00-\udbff])")
 
 
 class CharacterTokenizer:
-    """A tokenizer whose ids are the characters of coded text, for the library.
+    """A tokenizer for the library, whose ids are the characters of coded text.
 
-    Few of the library's renderers depend on the name of the `model`.
+    Only a few of the library's renderers depend on `model`, the model's name.
     """
 
     unk_token_id = -1
@@ -59,7 +59,7 @@ class CharacterTokenizer:
         return list(map(ord, self.coded(text)))
 
     def decode(self, ids: Sequence[int], **_: Any) -> str:
-        """The text of ids, control tokens written out, and those that are only spelled still hidden."""
+        """The text of ids, control tokens written out; those that are only spelled stay hidden, see `protected`."""
         return "".join(self._texts.get(char, char) for char in map(chr, ids))
 
     def convert_tokens_to_ids(self, token: str) -> int:
@@ -67,15 +67,15 @@ class CharacterTokenizer:
         return ord(self._codes[token]) if token in self._codes else self.unk_token_id
 
     def coded(self, text: str) -> str:
-        """The text with each control token that is written out in it as one character."""
+        """The text with one character in place of each control token that is written out in it."""
         return self._spelled.sub(lambda found: self._codes[found[0]], text)
 
     def protected(self, text: str) -> str:
-        """The text with control tokens that are spelled in it hidden from `coded`, until `pieces` restores them."""
+        """The text with the control tokens spelled in it hidden from `coded`; `pieces` and `written` restore them."""
         return self.hidden(printable(text))
 
     def hidden(self, text: str) -> str:
-        """`protected` for text of a model, in which bytes that are not UTF-8 are lone surrogates."""
+        """Like `protected`, for text of a model, which has lone surrogates for bytes that are not UTF-8."""
         return self._spelled.sub(lambda found: self._escapes[found[0][0]] + found[0][1:], text)
 
     def written(self, coded: Iterable[str]) -> str:
@@ -87,13 +87,13 @@ class CharacterTokenizer:
         return [self._texts[text] if text in self._texts else text.translate(self._unescaped) for text in split]
 
     def from_pieces(self, pieces: Sequence[Piece]) -> str:
-        """Coded text from pieces. A control token of another family is text."""
+        """Coded text from pieces. A control token of another family becomes text."""
         return "".join(
             self._codes.get(piece, piece) if isinstance(piece, Control) else self.hidden(piece) for piece in pieces
         )
 
     def ids_of_turn(self, turn: str) -> list[int]:
-        """The ids of a coded turn to parse. The library does not know the token that Llama may write before a call."""
+        """The ids of a coded turn to parse, without Llama's optional first token: the library does not know it."""
         tag = self._codes.get("<|python_tag|>")
         return id_list(" " + turn[1:] if tag is not None and turn.startswith(tag) else turn)
 
@@ -104,7 +104,7 @@ def id_list(coded: str) -> list[int]:
 
 
 class CookbookEngine:
-    """A renderer of tinker-cookbook, which has the variant's name.
+    """tinker-cookbook's renderer with the variant's name, behind the library's interface.
 
     Raises `UsageError` if tinker-cookbook is not installed, or this version has no such renderer.
     """
@@ -112,7 +112,7 @@ class CookbookEngine:
     def __init__(self, name: str, tokenizer: CharacterTokenizer) -> None:
         needs = f"renderer {name!r} needs the package tinker-cookbook: pip install 'rtl-agent-gym[train]'"
         with importing(needs), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of versions of transformers, whose tokenizers are not used
+            warnings.simplefilter("ignore")  # about the version of transformers, whose tokenizers are not used
             from tinker_cookbook import renderers
             from tinker_cookbook.exceptions import RendererError
         try:
@@ -127,7 +127,7 @@ class CookbookEngine:
     def render_ids(
         self, messages: Sequence[dict[str, Any]], *, tools: Any = None, add_generation_prompt: bool = False
     ) -> list[int]:
-        """The ids of a conversation; without a generation prompt, its last message is the assistant's."""
+        """The ids of a conversation; without a generation prompt, its last message must be the assistant's."""
         system = messages[0]["content"] if messages[0]["role"] == "system" else ""
         rest = [_converted(message) for message in messages[bool(system) :]]
         first: list[Any] = [{"role": "system", "content": system}] if system else []
@@ -139,13 +139,13 @@ class CookbookEngine:
         return list(self._renderer.build_supervised_example([*first, *rest])[0].to_ints())
 
     def bridge_to_next_turn(self, *_: Any, **__: Any) -> None:
-        """The cookbook extends nothing."""
+        """None: tinker-cookbook cannot extend a conversation."""
 
 
 def parse_tags(family: Family, tokenizer: CharacterTokenizer, turn: str, prompt: str) -> ParsedResponse:
-    """The thinking, text and calls of a coded turn by the family's tags, in time proportional to its length.
+    """Parse the thinking, text and calls of a coded turn by the family's tags, in linear time.
 
-    The end of the coded prompt tells whether the turn begins while thinking.
+    The end of the coded `prompt` determines whether the turn begins inside the thinking.
     """
     from renderers.base import ParsedResponse
 
@@ -191,7 +191,7 @@ _PARAMETER = re.compile(r'(?s)<｜DSML｜ ?parameter name="(.*?)" string="(true|
 
 
 def _parameters(raw: str) -> dict[str, Any] | str:
-    """The arguments of a call in DeepSeek's markup; its text if one of them is not JSON."""
+    """The arguments of a call in DeepSeek's markup; the call's text if one of them should be JSON and is not."""
     try:
         return {key: text if is_text == "true" else json.loads(text) for key, is_text, text in _PARAMETER.findall(raw)}
     except (RecursionError, ValueError):
@@ -229,7 +229,7 @@ def library_engine(family: Family, options: Mapping[str, Any], characters: Chara
 def bridged(
     engine: Engine | CookbookEngine, prompt: str, turn: str, messages: list[Any], tools: list[Any] | None
 ) -> str | None:
-    """What follows a coded turn, up to where the model writes next; None if the library refuses it."""
+    """The coded text after a turn, up to where the model writes next; None if the library cannot continue it."""
     found = engine.bridge_to_next_turn(id_list(prompt), id_list(turn), messages, tools=tools)
     if found is None:
         return None
@@ -238,9 +238,9 @@ def bridged(
 
 
 class CodedDialect:
-    """One of `families.VARIANTS`. Its texts are coded: one character in place of each control token.
+    """A dialect of `families.VARIANTS`, whose methods take and return coded text.
 
-    Raises `UsageError` if a package that the variant needs is not installed, or too old.
+    Raises `UsageError` if a package that the variant needs is not installed or too old.
     """
 
     def __init__(self, name: str) -> None:
@@ -257,12 +257,12 @@ class CodedDialect:
 
     @cached_property
     def prompt(self) -> str:
-        """An opening: what the library extends, where only its end matters."""
+        """Any opening, for calls of the library that depend only on its end."""
         return self.opening("", "-", tool=True)
 
     @cached_property
     def prompt_thinks(self) -> bool:
-        """Whether the prompt has opened the thinking."""
+        """Whether the prompt ends inside the thinking."""
         return self.parse("-").reasoning_complete is False
 
     @cached_property
@@ -273,7 +273,7 @@ class CodedDialect:
         return chr(FIRST_BODY) in self.shape(thinking=True, text=False, calls=1)
 
     def opening(self, system: str, user: str, *, tool: bool) -> str:
-        """The opening of a protected system message and request."""
+        """The opening with this system message and request, which must be `protected`."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": user})
         ids = self._engine.render_ids(messages, tools=[TOOL] if tool else None, add_generation_prompt=True)
@@ -283,13 +283,13 @@ class CodedDialect:
         """The thinking, text and calls of a turn without its stop token."""
         from renderers.base import ParsedResponse, ParsedToolCall, ToolCallParseStatus
 
-        # The library's time for a turn in DeepSeek's markup grows with the square of its length.
+        # The library takes quadratic time for a turn in DeepSeek's markup.
         if self.family.name or isinstance(self._engine, CookbookEngine):
             return parse_tags(self.family, self.characters, turn, self.prompt)
         try:
             ids = self.characters.ids_of_turn(turn)
             return self._engine.parse_response(ids, tools=[TOOL], prompt_ids=id_list(self.prompt))
-        except (RecursionError, ValueError):  # JSON that is nested too deeply, or with too long a number: a broken call
+        except (RecursionError, ValueError):  # JSON nested too deeply, or with too long a number: a broken call
             broken = ParsedToolCall(turn, status=ToolCallParseStatus.MALFORMED_STRUCTURE, token_span=(0, len(turn)))
             return ParsedResponse("", tool_calls=[broken])
 
@@ -299,10 +299,10 @@ class CodedDialect:
         return turn[:end], end is not None
 
     def result_messages(self, turn: str, contents: Sequence[str]) -> list[dict[str, Any]]:
-        """The contents as messages of the tool, which refer to the turn's calls by the ids that these have."""
+        """The contents as tool messages, which refer to the turn's calls by their ids."""
         calls = self.parse(self.until_stop(turn)[0]).tool_calls
-        ids = [self.characters.hidden(call.id or "") for call in calls]  # a model may sample a control token in one
-        usable = [id_ if "\n" not in id_ else "" for id_ in ids]  # an id is one line of a result
+        ids = [self.characters.hidden(call.id or "") for call in calls]  # a model may sample a control token in an id
+        usable = [id_ if "\n" not in id_ else "" for id_ in ids]  # in a result, the id is on one line
         names = [(usable[n] if n < len(ids) else "") or call_id(n) for n in range(len(contents))]
         return [
             {"role": "tool", "name": TOOL_NAME, "tool_call_id": name, "content": content}
@@ -310,10 +310,10 @@ class CodedDialect:
         ]
 
     def extension(self, turn: str, replies: Sequence[dict[str, Any]]) -> str:
-        """What follows a turn, up to where the model writes next.
+        """The coded text after a turn, up to where the model writes next.
 
-        The library refuses turns that its template could not have rendered, such as one that ends while thinking. What
-        was sampled stays as it is then too, followed by what follows a complete turn.
+        The library refuses turns that its template could not have rendered, such as one that ends while thinking. Such
+        a turn stays unchanged, too, and gets the text that follows a complete turn.
         """
         if (extension := self._bridge(turn, replies)) is not None:
             return extension
@@ -329,14 +329,14 @@ class CodedDialect:
         return bridged(engine, self.prompt, turn, list(replies), [TOOL])
 
     def _rendered_extension(self, replies: Sequence[dict[str, Any]]) -> str:
-        """What a full rendering has behind a turn, which has as many calls as there are results."""
+        """The text after a turn with as many calls as there are results, taken from a full rendering."""
         mark = chr(FIRST_BODY)
         turn: dict[str, Any] = {"role": "assistant", "content": mark}
         if replies[0]["role"] == "tool":
             calls = [_call({TOOL_ARGUMENT: mark}, number) for number in range(len(replies))]
             ids = [reply["tool_call_id"] for reply in replies]
             turn["tool_calls"] = [call | {"id": id_} for call, id_ in zip(calls, ids, strict=True)]
-            # Without a text the cookbook leaves out DeepSeek's end token; Gemma's template moves it behind the results.
+            # Without text, the cookbook omits DeepSeek's end token; Gemma's template would move text after the results.
             turn["content"] = "-" if self.family.config == "cookbook" else ""
             if self.prompt_thinks:
                 turn["reasoning_content"] = "-"
@@ -346,7 +346,7 @@ class CodedDialect:
         return rendered[rendered.index(stop, rendered.rindex(mark)) + 1 :]
 
     def complete_turn(self, stop: str) -> str:
-        """A turn that ends with this token and can be continued."""
+        """A placeholder turn that ends with this token and that the library can continue."""
         if stop == self.characters.coded(self.family.stops[0]):
             shape = self.shape(thinking=False, text=False, calls=1)
             return BODIES.sub(lambda _: "-" if not self.family.json else '{"command": "-"}', shape)[:-1] + stop
@@ -364,20 +364,20 @@ class CodedDialect:
         return turn if span is None else turn[slice(*span)]
 
     def _rendered_turn(self, message: dict[str, Any]) -> str:
-        """A message of the assistant as the model writes it, with the token that ends the turn."""
+        """An assistant message as the model writes it, with the token that ends the turn."""
         request: dict[str, Any] = {"role": "user", "content": "-"}
         messages: Any = [request, {"role": "assistant", **message}]
         rendered = "".join(map(chr, self._engine.render_ids(messages, tools=[TOOL])))
         prompt = "".join(map(chr, self._engine.render_ids(messages[:1], tools=[TOOL], add_generation_prompt=True)))
         if not rendered.startswith(prompt):
-            raise UsageError(f"renderer {self._name!r} cannot write this turn of the assistant")
+            raise UsageError(f"renderer {self._name!r} cannot render this assistant message")
         turn = rendered[len(prompt) :]
         stop = self.characters.coded(self.family.stops[0 if message.get("tool_calls") else 1])
         return turn[: turn.rindex(stop) + 1] if stop in turn else turn + stop
 
     @lru_cache(maxsize=64)  # noqa: B019  # dialects live as long as the process
     def shape(self, *, thinking: bool, text: bool, calls: int) -> str:
-        """A turn of these parts, with one character in place of each body."""
+        """A turn with these parts, where one character, from `FIRST_BODY` on, stands for each body."""
         if self.prompt_thinks and not thinking:
             shape = self.shape(thinking=True, text=text, calls=calls)[1:]
             return BODIES.sub(lambda body: chr(ord(body[0]) - 1), shape)
@@ -403,7 +403,7 @@ coded_dialect = cache(CodedDialect)
 
 
 def call_id(number: int) -> str:
-    """The id of a turn's call, from 0, as models of Kimi's family write it."""
+    """The id of a turn's call, counted from 0, in the form that Kimi's models write."""
     return f"functions.{TOOL_NAME}:{number}"
 
 

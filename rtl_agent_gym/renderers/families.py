@@ -1,7 +1,7 @@
-"""The model families whose dialect the library ``renderers`` keeps, and the names under which they are known here.
+"""The model families whose dialects come from the library ``renderers`` or tinker-cookbook, and their names here.
 
-A `Family` says what that library does not: which control tokens the vocabulary has, where a call and its argument
-stand in a turn, and which token ends it. Names are tinker-cookbook's; the library's own are accepted as well.
+A `Family` adds what these do not provide: the vocabulary's control tokens, the text around a call and its argument, and
+the tokens that end a turn. Names are tinker-cookbook's; the library's own names are also accepted.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ class Family:
     """One dialect. All texts have control tokens written out."""
 
     config: str
-    """The library's name of its renderer; ``cookbook`` for tinker-cookbook's of the variant's name."""
+    """The library's name for the renderer; ``cookbook`` for tinker-cookbook's renderer with the variant's name."""
     controls: tuple[str, ...]
     """The control tokens of prompts and turns; text that only spells one is never encoded as one."""
     call: tuple[str, str]
-    """What opens and closes one call; empty where the whole turn is the call."""
+    """The text that opens and closes a call; empty if the whole turn is the call."""
     argument: tuple[str, str]
-    """What stands right before and after the argument of a call."""
+    """The text directly before and after the argument of a call."""
     json: bool = False
-    """Whether the argument is the JSON object of all arguments; otherwise it is the command as it is."""
+    """Whether this argument is the JSON object with all arguments; otherwise it is the command, unescaped."""
     compact: bool = False
     """Whether that JSON is written without spaces."""
     think: tuple[str, str] = ("<think>", "</think>")
-    """What opens and closes thinking; empty for families without it."""
+    """The text that opens and closes thinking; empty for families without it."""
     stops: tuple[str, str] = ("<|im_end|>", "<|im_end|>")
-    """The token that a model writes at the end of a turn with calls, and of one without."""
+    """The tokens that end a turn with calls, and a turn without."""
     result: tuple[str, str] = ("<tool_response>\n", "\n</tool_response>")
-    """What stands right before and after one result."""
+    """The text directly before and after a result."""
     quoted: bool = False
-    """Whether a result is written as a string in JSON."""
+    """Whether a result is escaped as a JSON string."""
     system: tuple[str, str] = ("", "")
-    """What opens and closes the system turn; empty if it holds more than one text."""
+    """The text that opens and closes the system turn; empty if system prompt and tool are not in one turn."""
     corrections: str = "user"
-    """The role of the message that corrects a turn without a call: ``tool`` where results carry no reference to a call.
-    There the model keeps its earlier thinking, as in a tool loop."""
+    """The role of the message that corrects a turn without a call: ``tool`` if results do not refer to a call. Then
+    the model keeps its earlier thinking, as in a tool loop."""
     name: str = ""
-    """A regular expression for the name in a call, where this package finds the calls (`coded.parse_tags`)."""
+    """A regular expression for the name in a call, if this package finds the calls (`coded.parse_tags`)."""
     section: str = ""
-    """What opens the section of all calls, where this package finds them."""
+    """The text that opens the section of all calls, if this package finds them."""
     one_call: bool = False
     """Whether a turn has at most one call."""
     options: Mapping[str, Any] = field(default_factory=dict)
@@ -193,15 +193,15 @@ FAMILIES: dict[str, Family] = {
 
 @dataclass(frozen=True)
 class Variant:
-    """A family with the options that a renderer's name stands for."""
+    """The family and options that a renderer's name stands for."""
 
     family: str
     options: Mapping[str, Any] = field(default_factory=dict)
     model: str = ""
-    """The model's name, where the library's renderer depends on it."""
+    """The model's name, if the library's renderer depends on it."""
     extends: str = ""
-    """The variant whose turns follow; empty for the same. With a hint in the last request, the library extends nothing,
-    as another request would take the hint along. Here results are never a request."""
+    """The variant that renders what follows a turn; empty for this one. If the template puts a hint into the last
+    request, the library does not extend: a new request would move the hint. Here, results are never requests."""
 
 
 _THINK, _NO_THINK = {"enable_thinking": True}, {"enable_thinking": False}
@@ -254,7 +254,7 @@ VARIANTS: dict[str, Variant] = {
     "llama3": Variant("llama3"),
     "gemma4": Variant("gemma4", _NO_THINK),
 }
-"""What the names of `LibraryRenderer` stand for."""
+"""What each name of `LibraryRenderer` stands for."""
 
 ALIASES = {
     "qwen3.5": "qwen3_5",
@@ -273,4 +273,4 @@ ALIASES = {
     "llama-3": "llama3",
     "gpt-oss": "gpt_oss",
 }
-"""The library's names of dialects, and short ones."""
+"""Further accepted names: the library's, and short ones."""

@@ -1,9 +1,9 @@
 """gpt-oss's dialect: OpenAI's Harmony format.
 
-The ids of prompts and results equal openai-harmony's rendering, and headers are parsed as it does. A turn is split into
+Prompts and results have the same ids as openai-harmony's, and headers are parsed in the same way. A turn is split into
 messages, each with a channel (``analysis`` is thinking, ``commentary`` carries calls, ``final`` is the answer) and, for
 a call, a recipient. One grammar (`read_turn`) parses both ids and text. openai-harmony is imported, and its vocabulary
-loaded, when the token side is first used.
+loaded, only when the token side is first used.
 """
 
 from __future__ import annotations
@@ -82,14 +82,14 @@ _DECISION = re.compile(r"[a-z]+(?:\s+to(?==))?")
 
 
 class GptOssRenderer(Renderer):
-    """gpt-oss by a name of `EFFORTS`, with Harmony's own vocabulary. See `Renderer` for the methods."""
+    """gpt-oss, with a name of `EFFORTS` and Harmony's own vocabulary. See `Renderer` for the methods."""
 
     END = END
     thinks = one_call = True
 
     def __init__(self, name: str = "gpt_oss", tokenizer: Any = None) -> None:
         if name not in EFFORTS:
-            raise UsageError(f"no gpt-oss renderer {name!r}; there are {', '.join(EFFORTS)}")
+            raise UsageError(f"no gpt-oss renderer {name!r}; choose one of {', '.join(EFFORTS)}")
         super().__init__(name)
 
     @property
@@ -136,7 +136,7 @@ class GptOssRenderer(Renderer):
         return Frame([CHANNEL, channel, BODY], [RETURN if stops else END, *following], opens, ends=1, stops=stops)
 
     def reply_pieces(self, contents: Sequence[Sequence[Piece]]) -> list[Piece]:
-        """See `Renderer.reply_pieces`. Here without the header of each result, which `observation_ids` adds."""
+        """See `Renderer.reply_pieces`. The header of each result is missing here; `observation_ids` adds it."""
         return one_below_another(contents)
 
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
@@ -167,7 +167,7 @@ def _opening(*messages: tuple[str, str]) -> list[Piece]:
 
 
 def _developer_text(system: str) -> str:
-    """Instructions and the tool's declaration, worded as openai-harmony does."""
+    """Instructions and the tool's declaration, in openai-harmony's words."""
     instructions = f"# Instructions\n\n{system}\n\n" if system else ""
     return instructions + (
         "# Tools\n\n## functions\n\nnamespace functions {\n\n"
@@ -205,13 +205,13 @@ class HarmonyTurn:
 
     messages: tuple[HarmonyMessage, ...]
     stop: Control | None = None
-    """The one of `STOPS` that ended the turn, or None."""
+    """The token of `STOPS` that ended the turn, or None."""
     problem: str = ""
-    """Why the rest cannot be parsed, a sentence for the model without the full stop; empty if all was parsed."""
+    """Why the rest cannot be parsed, as a sentence for the model without the full stop; empty if all was parsed."""
 
 
 def pieces_of(text: str) -> list[Piece]:
-    """A text in which control tokens are written out, as pieces. Those in the JSON of a call are part of its text."""
+    """Split a text with control tokens written out into pieces. Those inside the JSON of a call stay text."""
     pieces: list[Piece] = []
     begin, bodies, addressed = 0, 0, False
     while (mark := _MARKS.search(text, begin)) is not None:
@@ -324,10 +324,10 @@ def _read_call(message: HarmonyMessage, truncated: bool) -> Call:
 
 
 def _read_header(header: str, begun: int, place: int, role: str | None) -> HarmonyMessage:
-    """A message without its body. The recipient may be before or after the channel.
+    """Parse a header into a message without its body. The recipient may be before or after the channel.
 
-    The header, up to ``<|message|>``, is at `begun` in the turn, the body at `place`; `role` is given if the header
-    need not name it.
+    `begun` and `place` are the offsets of the header, which ends with ``<|message|>``, and of the body in the turn.
+    `role` is given if the header may omit it.
     """
     unreadable = _HeaderError(f"the message header could not be read: {excerpt(header)}")
     if _SURROGATE.search(header):

@@ -1,8 +1,8 @@
-"""The dialects that the library ``renderers`` keeps, as a `Renderer`.
+"""The dialects of the library ``renderers`` as a `Renderer`.
 
-The library works on coded text (`coded`), and a model's own vocabulary encodes the result (`Codec`). What it does not
-do is here: corrections, calls whose text was only read in part, truncated turns, the text side, and which part of a
-turn is thinking, text or a call.
+The library works on coded text (see `coded`), and the model's own vocabulary encodes the result (`Codec`). This module
+adds what the library lacks: corrections, refusing calls of which it would drop some text, truncated turns, the text
+side, and which part of a turn is thinking, text or a call.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class LibraryRenderer(Renderer):
     def __init__(self, name: str, tokenizer: Any = None) -> None:
         name = ALIASES.get(name, name)
         if name not in VARIANTS:
-            raise UsageError(f"no renderer {name!r} in the library; there are {', '.join(LIBRARY_NAMES)}")
+            raise UsageError(f"no renderer {name!r} in the library; choose one of {', '.join(LIBRARY_NAMES)}")
         super().__init__(name, tokenizer)
         self.family = FAMILIES[VARIANTS[name].family]
         self.END, self.one_call = Control(self.family.stops[1]), self.family.one_call
@@ -111,7 +111,7 @@ class LibraryRenderer(Renderer):
             pieces = self._protected_opening(system, "-", tool=True)
             opening = self._characters.from_pieces(pieces).partition(self._characters.coded(begin))[2]
             declared = self._characters.written(opening.partition(self._characters.coded(end))[0])
-        else:  # the opening is more than one text
+        else:  # system prompt and tool are not in one turn
             tool = f"# Tools\n\nYou may call this tool:\n{json.dumps(TOOL['function'])}\n\n{self._rules.form}"
             declared = "\n\n".join(filter(None, [system, tool]))
         return [{"role": "system", "content": declared}, {"role": "user", "content": user}]
@@ -149,12 +149,12 @@ class LibraryRenderer(Renderer):
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
         begin, end = map(self._characters.coded, self.family.result)
-        begin = re.escape(begin).replace(re.escape(call_id(0)), r"[^\n]*")  # the id is what the model wrote
+        begin = re.escape(begin).replace(re.escape(call_id(0)), r"[^\n]*")  # the model may have written any id
         coded = self._characters.from_pieces(pieces)
         found = list(map(self._characters.written, re.findall(f"(?s){begin}(.*?){re.escape(end)}", coded)))
         if found:
             return [json.loads(f'"{text}"') if self.family.quoted else text for text in found]
-        stop = self._characters.coded(self.END)  # these pieces may begin with it, or the turn before has ended with it
+        stop = self._characters.coded(self.END)  # begins these pieces, or ended the turn before them
         begin, _, end = self._characters.from_pieces(self.turn_pieces(["\0"])).partition("\0")
         _, corrected, text = (stop + coded).rpartition(stop + begin)
         return [self._characters.written(text.removesuffix(end))] if corrected else []
@@ -170,7 +170,7 @@ class LibraryRenderer(Renderer):
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:
         coded = self._characters.coded(CODES.sub(NO_TEXT, completion))
-        for stop in self._coded.stops:  # inside a call, or it would have ended the turn
+        for stop in self._coded.stops:  # it is inside a call: elsewhere it would have ended the turn
             coded = coded.replace(stop, self._characters.protected(self._characters.written(stop)))
         return self._action(coded, truncated)
 
@@ -211,7 +211,7 @@ class LibraryRenderer(Renderer):
 
     @cached_property
     def _example(self) -> str:
-        """A call in its right form, as text."""
+        """A correct call, as text."""
         body = json.dumps({TOOL_ARGUMENT: EXAMPLE_COMMAND}) if self.family.json else EXAMPLE_COMMAND
         turn = BODIES.sub(lambda _: body, self._coded.shape(thinking=False, text=False, calls=1))[:-1]
         begin, closed = self._characters.coded(self.family.call[0]), self._characters.coded(self.family.think[1])
@@ -251,7 +251,7 @@ class LibraryRenderer(Renderer):
         return Action("final")
 
     def _read_call(self, coded: str, call: ParsedToolCall) -> Call:
-        """A call that the library found, if its whole text was understood."""
+        """Read a call that the library found. It is an error if the library dropped any of its text."""
         status, closed = str(call.status), str(call.status) != "unclosed_block"
         if not closed:
             return Call(None, f"it was never closed with {self.family.call[1]}", closed=False)
@@ -280,7 +280,7 @@ class LibraryRenderer(Renderer):
         written = self._characters.written
         read = {written(key): written(text) if isinstance(text, str) else text for key, text in call.arguments.items()}
         command, notes = command_of_arguments(read)
-        # Some templates write false as False and "30" as 30, where the model wrote them as JSON.
+        # Some templates write false as False and "30" as 30, but the model may have written JSON.
         dumped = {key: json.dumps(value, ensure_ascii=False) for key, value in read.items()}
         texts = {key: value if isinstance(value, str) else dumped[key] for key, value in read.items()}
         quoted = {key: value if value == command else dumped[key] for key, value in read.items()}
@@ -320,15 +320,15 @@ class LibraryRenderer(Renderer):
                 body = self._body(phrases[number])
                 parts[number] = Part(phrases[number].kind, body, len(pieces), opens, raw=not self.family.json)
                 pieces.append(body)
-                frame = "\n"  # between texts; thinking becomes one where the dialect has none
+                frame = "\n"  # between two texts: without thinking in the dialect, thinking is a text
             frame = ""
         pieces += self._characters.pieces(frame)
         return pieces, [part if part is None else self._with_end(part, pieces, parts) for part in parts]
 
     def _opening(self, kind: Kind, frame: str) -> tuple[int, int]:
-        """Begin and end of what determines a part's kind in the coded framing before it; equal if nothing does.
+        """Bounds of the span that determines a part's kind in the coded framing before it; equal if there is none.
 
-        It is behind the end of the part before. A section of calls begins with its first call.
+        The span is after the end of the previous part. Before the first call, it includes the opening of the section.
         """
         closes = [self._characters.coded(tag[1]) for tag in (self.family.think, self.family.call) if tag[1]]
         start = max((found.end() for close in closes for found in re.finditer(re.escape(close), frame)), default=0)
@@ -343,7 +343,7 @@ class LibraryRenderer(Renderer):
 
     @cached_property
     def _text_opening(self) -> str:
-        """The coded framing that determines that a text follows; empty if its first word does."""
+        """The coded framing that shows that a text follows; empty if only the text itself shows it."""
         frame = BODIES.split(self._coded.shape(thinking=self.thinks, text=True, calls=0))[2 if self.thinks else 0]
         return frame[slice(*self._opening("text", frame))]
 
@@ -368,7 +368,7 @@ class LibraryRenderer(Renderer):
         return command if isinstance(command, str) else phrase.text
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`. What would end the thinking gets a space, so that it ends nothing."""
+        """See `Renderer.turn_text`. A closing tag in the thinking gets a space, so that it does not close it."""
         close = self.family.think[1]
         thinking = turn.thinking.replace(close, close[:1] + " " + close[1:]) if close else turn.thinking
         text = super().turn_text(replace(turn, thinking=thinking))
@@ -397,7 +397,7 @@ class LibraryRenderer(Renderer):
         return [replace(part.at(offset), body=self._characters.written(part.body)) for part in parts]
 
     def _parts(self, turn: str) -> Iterator[Part]:
-        """The parts of a coded turn, everything between their tags; offsets are its characters."""
+        """The parts of a coded turn, with everything between their tags; offsets count coded characters."""
         parsed = self._coded.parse(turn)
         think_open, think_close = map(self._characters.coded, self.family.think)
         position = 0
@@ -427,7 +427,7 @@ class LibraryRenderer(Renderer):
 
     @cached_property
     def _frames(self) -> re.Pattern[str]:
-        """Control tokens, and the texts around a section of calls."""
+        """Matches control tokens, and the text that opens or closes a section of calls."""
         section = self._characters.coded(self.family.section)
         marks = [re.escape(mark) for mark in (section, f"</{section[1:]}") if len(section) > 1]
         return re.compile(f"({'|'.join([*marks, CONTROLS.pattern[1:-1]])})")

@@ -1,8 +1,8 @@
 """The interface between renderers and the rest of the package: the tool, turns and their parts, and actions.
 
 Every dialect parses a turn into parts (thinking, text and calls) and writes parts as a turn. Each part also records
-where its framing (tags, headers) opens and ends it, and whether the turn stops there. So one model's turn can be
-written in another's dialect and compared with it token by token.
+where its framing (tags, headers) opens and ends it, and whether the turn stops there. This makes it possible to write
+one model's turn in another model's dialect and to compare the two token by token.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ TOOL_NAME = "execute_bash"
 TOOL_DESCRIPTION = "Run a command in the persistent bash shell and return what it printed."
 TOOL_ARGUMENT = "command"
 ARGUMENT_DESCRIPTION = "The bash command to run; several lines and here-documents are fine."
-"""The one tool that an agent has, and its one argument: bash text, any number of lines."""
+"""The agent's only tool, and its only argument: bash text of any number of lines."""
 
 MAX_CALLS = 8
-"""Maximum calls of one turn that are run; the model gets a note about further ones."""
+"""Maximum number of calls of one turn that are run; a note tells the model about the others."""
 MAX_CALLS_READ = 64
-"""Maximum calls of one turn; a turn with more is malformed, so that parsing any turn takes linear time."""
+"""Maximum number of calls in one turn; a turn with more is malformed, so that parsing any turn takes linear time."""
 
 TOOL: dict[str, Any] = {
     "type": "function",
@@ -103,9 +103,9 @@ ANSWERED = "[not run; see the results above]"
 
 
 def reply_texts(action: Action, outputs: Sequence[str], calls: int) -> list[str]:
-    """What a model reads of its turn where calls are declared natively: one text for each of its calls, at least one.
+    """The replies to a turn of a model with native tool calls: one text for each call, at least one.
 
-    `outputs` are those of the commands that ran. If these were fewer than the calls, the last ones get `ANSWERED`.
+    `outputs` are those of the commands that were run. Calls beyond these are answered with `ANSWERED`.
     """
     texts = list(outputs) if action.kind == "command" else with_notes([action.correction or ""], action.notes)
     if len(texts) > max(calls, 1):
@@ -119,29 +119,29 @@ _BLANKS = " \t\n\r\x0b\x0c"
 
 @dataclass(frozen=True)
 class Part:
-    """One part of a turn. Offsets count from its beginning: characters while it is parsed, bytes on the token side."""
+    """One part of a turn. Offsets in the turn count characters during parsing, and bytes on the token side."""
 
     kind: Kind
     body: str
-    """The text, with bytes that are not UTF-8 as lone surrogates. For a call, its arguments in JSON."""
+    """The text, with lone surrogates for bytes that are not UTF-8. For a call, its arguments in JSON."""
     place: int
     """Offset of the body."""
     opens: tuple[int, int] | None = None
     """Begin and end of the framing that determines the kind; None if only the body's first token does, or if the prompt
     determined it."""
     ends: int | None = None
-    """Offset after the framing that ends it; None if it was cut off, or if only the next part ends it."""
+    """Offset after the framing that ends the part; None if it was cut off, or if only the next part ends it."""
     stops: bool = False
     """Whether this framing also ends the turn."""
     raw: bool = False
-    """For a call: whether the body is the command as it is, and not its arguments in JSON."""
+    """For a call: whether the body is the unescaped command instead of the arguments in JSON."""
 
     @property
     def data(self) -> bytes:
         return self.body.encode("utf-8", "surrogateescape")
 
     def stripped(self) -> Iterator[Part]:
-        """The part without the white space around it; nothing if it is blank."""
+        """Yield the part without surrounding white space; nothing if it is blank."""
         if inner := self.body.strip(_BLANKS):
             yield replace(self, body=inner, place=self.place + self.body.index(inner))
 
@@ -175,9 +175,9 @@ class Frame:
     before: Sequence[Piece] = ()
     after: Sequence[Piece] = ()
     opens: tuple[int, int] | None = None
-    """Begin and end in `before` of what determines the kind; see `Part.opens`."""
+    """Begin and end, in `before`, of the pieces that determine the kind; see `Part.opens`."""
     ends: int = 0
-    """How many pieces of `after` end the part; 0 if only the next part ends it."""
+    """Number of pieces of `after` that end the part; 0 if only the next part ends it."""
     stops: bool = False
     """Whether these also end the turn."""
 

@@ -71,7 +71,7 @@ class QwenRenderer(Renderer):
 
     def __init__(self, name: str = "qwen3", tokenizer: Any = None) -> None:
         if name not in OPENINGS:
-            raise UsageError(f"no Qwen renderer {name!r}; there are {', '.join(QWEN_NAMES)}")
+            raise UsageError(f"no Qwen renderer {name!r}; choose one of {', '.join(QWEN_NAMES)}")
         super().__init__(name, tokenizer)
         self.thinks = name == "qwen3"
 
@@ -103,7 +103,7 @@ class QwenRenderer(Renderer):
     def text_until_stop(self, text: str) -> tuple[str, bool]:
         """See `Renderer.text_until_stop`. A stop token in a call's JSON is part of the call."""
         position = 0
-        for _ in range(MAX_CALLS_READ):  # parsing each call could scan all of the text
+        for _ in range(MAX_CALLS_READ):  # bounded, since parsing a call may scan the whole text
             end = text.find(END, position)
             call = text.find(CALL_OPEN, position, max(end, 0))
             if call < 0:
@@ -130,7 +130,7 @@ class QwenRenderer(Renderer):
         return Frame(before, ["}\n", CALL_CLOSE, *(end or ["\n"])], opens=(0, 1), ends=2 + len(end), stops=last)
 
     def turn_text(self, turn: ModelTurn) -> str:
-        """See `Renderer.turn_text`. A ``</think>`` inside the thinking gets a space, so that it ends nothing."""
+        """See `Renderer.turn_text`. A ``</think>`` inside the thinking gets a space, so that it does not close it."""
         return super().turn_text(replace(turn, thinking=turn.thinking.replace(THINK_CLOSE, "</ think>")))
 
     def instead_of_text(self, *, first: bool) -> list[Control]:
@@ -176,7 +176,7 @@ class SplitCompletion:
 
     parts: list[Part] = field(default_factory=list)
     calls: list[Call] = field(default_factory=list)
-    """The first `MAX_CALLS_READ`; the others are counted."""
+    """The first `MAX_CALLS_READ` calls; the others are only counted."""
     unread_calls: int = 0
     stray_close: bool = False
     """Whether there is a ``</tool_call>`` outside a call."""
@@ -215,7 +215,7 @@ def split_completion(text: str) -> SplitCompletion:
             opened, found = True, SplitCompletion()  # the prompt opened it: everything up to here was thinking
             found.parts.append(Part("thinking", text[: tag.start()], 0, None, tag.end()))
         elif tag[0] == CALL_OPEN and len(found.calls) == MAX_CALLS_READ:
-            found.unread_calls += 1  # parsing each could scan all of the text
+            found.unread_calls += 1  # parsing each call may scan the whole text
         elif tag[0] == CALL_OPEN:
             call, end, position = _read_call(text, position)
             found.calls.append(call)
@@ -227,9 +227,9 @@ def split_completion(text: str) -> SplitCompletion:
 
 
 def contents_of(text: str, stop: int | None) -> list[Part]:
-    """The parts of a completion without white space around them; of a call, only the arguments.
+    """The parts of a completion without surrounding white space; of a call, only the arguments.
 
-    `stop` is the offset of the end of the stop token, which `text` does not have; None without one.
+    `stop` is the offset after the stop token, which `text` does not include; None if there was none.
     """
     parts = [part for outer in split_completion(text).parts for part in _inner(outer)]
     if stop is not None and parts:
@@ -268,7 +268,7 @@ def _read_call(text: str, position: int) -> tuple[Call, int, int]:
     try:
         value, end = decode_json(text, start)
     except CallError as error:
-        # Described from the body alone: the decoder may have read beyond the call.
+        # The message is about the body alone: the decoder may have read beyond the call.
         return Call(None, _why_broken(text[start:body_end]) or str(error), closed), body_end, after
     body_end, after, closed = _extent(text, end)
     rest = text[end:body_end]

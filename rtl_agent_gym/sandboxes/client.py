@@ -1,10 +1,10 @@
-"""The Docker daemon's client of one provider, and what it tells the daemon of a container: users, owner, limits.
+"""A provider's client of the Docker daemon, and the daemon's options for a container: users, owner, limits.
 
 The client connects at first use and makes its blocking calls in threads.
 
-Podman's Docker-compatible socket differs: its folders in memory take no owner, number of files or mode, so a container
-gets volumes of type tmpfs instead, which the kernel's own options describe. They are named after the container and
-removed after it; those of a client that was killed are removed by the next one. A volume without a container is empty.
+Podman's Docker-compatible API cannot set the owner, mode or number of files of a folder in memory, so a container gets
+volumes of type tmpfs instead, with the kernel's own options. They are named after the container and removed after it;
+those of a client that was killed are removed by the next one. A volume without a container is empty.
 """
 
 from __future__ import annotations
@@ -35,41 +35,41 @@ from .warden.confine import SHARED_PAGES
 from .warden.relay import NAMES
 
 THREADS = 16
-"""Threads for calls to the daemon, beside one for each container that may start at the same time."""
+"""Threads for calls to the daemon, in addition to one for each container that may start at the same time."""
 ENDS = 4
-"""Containers that one process ends at the same time."""
+"""Containers that one client ends at the same time."""
 OWNER_LABEL = "io.rtl-agent-gym.owner"
-"""The label of every container; it names the process that owns it."""
+"""The label of every container, with the process that owns it."""
 UIDS = range(0x4000_0000, 0x7000_0000, 2)
 """User ids of agents; each keeper has the next. To the kernel, containers with the same user id are one user, with one
-limit on epoll watches, inotify instances, pending signals and keys. So each container draws an id from a range in which
-two are unlikely to be equal, and which systemd reserves for containers: https://systemd.io/UIDS-GIDS/"""
+limit on epoll watches, inotify instances, pending signals and keys. So each container draws an id at random from a
+large range, which systemd reserves for containers: https://systemd.io/UIDS-GIDS/"""
 MAPPED_UIDS = range(2000, 65_000, 2)
-"""The same if the daemon maps the ids of containers to a range of 65,536, as rootless Docker does."""
+"""The same, if the daemon maps the ids of containers to a range of 65,536, as rootless Docker does."""
 CPU_SHARES = {"agent": 256, "scoring": 4096}
-"""Weights on a busy machine: a grading has a time limit, which it must not miss because of agents' commands."""
+"""Processor weights on a busy machine: a grading must not miss its time limit because of agents' commands."""
 MAX_INODES = 32_768
-"""Files and folders in each of the folders in memory. The kernel's memory for them counts against the container's, but
-is not part of the folders' sizes."""
+"""Files and folders in each of the folders in memory, at most. The kernel's memory for them counts against the
+container's, but not against the folders' sizes."""
 MAX_FILES = 1024
-"""Open files of each process. The machine has one table for all containers, by default with room for one file per 10
-KiB of its memory, and a container's files there are this times its processes."""
+"""Open files of each process, at most. All containers share the machine's table of open files, by default one per 10
+KiB of its memory; a container can take this number times its number of processes."""
 _PAGE = 4096
 _UID_MAP, _PID_NAMESPACE = Path("/proc/self/uid_map"), Path("/proc/self/ns/pid")
 _MACHINE_ID = Path("/etc/machine-id")
 _KEPT = {"uid", "gid", "mode", "nr_inodes"}
-"""Options of a tmpfs that belong to the volume; the others belong to its place in the container."""
+"""Options of a tmpfs that belong to the volume; the others belong to its mount in the container."""
 PROCESSES = 16_384
-"""Podman's own limit on a user's processes may be above the one that it runs under, which is an error."""
+"""Limit on a user's processes given to Podman, whose default fails if it is above the limit that Podman runs under."""
 
 REMOVAL = 30.0
-"""Seconds for which a daemon is asked again to remove what it says is in use, or being removed."""
+"""Seconds for which a removal is retried while the daemon says that the object is in use or being removed."""
 
 T = TypeVar("T")
 
 
 class DockerClient:
-    """Owns its connections and threads until `close`. Without an address it is `daemon_host`'s."""
+    """Owns its connections and threads until `close`. `host` is the daemon's address; None for `daemon_host`."""
 
     def __init__(self, host: str | None = None) -> None:
         self.host = host
@@ -98,19 +98,19 @@ class DockerClient:
                 budget = budget_of(host, info, podman=self.podman)
                 self.uids = UserIds(uid_range(info, local=is_local(host, info)))
                 sweep(client.api, podman=self.podman)
-                self._starters = _threads(THREADS + budget.limits.starts)  # which are made when they are needed
-                self._client, self._budget = client, budget  # last, since others do not wait for the lock
+                self._starters = _threads(THREADS + budget.limits.starts)  # created when needed
+                self._client, self._budget = client, budget  # last, since `budget` does not wait for the lock
         return self._client
 
     async def budget(self) -> Budget:
-        """The budget of the daemon's machine. Raises like `call`, and `UsageError` for a wrong variable."""
+        """The budget of the daemon's machine. Raises like `call`, and `UsageError` for an invalid variable."""
         if self._budget is None:
             await self.call(self.docker)
         assert self._budget is not None
         return self._budget
 
     async def call(self, work: Callable[[], T], *, ending: bool = False) -> T:
-        """Run blocking Docker work in a thread. Creating never waits for ending. Raises `SandboxError`."""
+        """Run blocking Docker calls in a thread. Starting never waits for ending. Raises `SandboxError`."""
 
         def translated() -> T:
             with docker_errors():
@@ -120,7 +120,7 @@ class DockerClient:
         return await finished(asyncio.get_running_loop().run_in_executor(threads, translated))
 
     async def remove(self, name: str) -> None:
-        """Remove a container, in whatever state it is. If the daemon fails, `remove_left` does it later."""
+        """Remove a container in any state. If the daemon fails, `remove_left` removes it later."""
         try:
             await self.call(lambda: self._remove(name), ending=True)
         except SandboxError:
@@ -129,15 +129,15 @@ class DockerClient:
     async def remove_left(self) -> None:
         """Remove the containers that could not be removed when their sandboxes ended.
 
-        If a daemon is killed while it makes a container, it has the container after its restart, but never starts or
-        removes it.
+        A daemon that is killed while it creates a container still has it after its restart, but never starts or removes
+        it.
         """
         left, self._left = self._left, set()
         await asyncio.gather(*map(self.remove, left))
 
     def _remove(self, name: str) -> None:
         api: Any = self.docker().api
-        # While a container ends by itself, the answer is 409 (its removal is in progress), and also 500 of Podman.
+        # While a container ends by itself, Docker answers 409 (its removal is in progress), and Podman 409 or 500.
         busy = (409, 500) if self.podman else (409,)
         removing = _repeating(lambda error: getattr(error, "status_code", None) in busy)
         with contextlib.suppress(docker.errors.NotFound):
@@ -155,7 +155,7 @@ class DockerClient:
 
 
 async def finished(work: asyncio.Future[T]) -> T:
-    """The result of work in a thread. A thread cannot be cancelled, so a cancellation is raised when it has ended."""
+    """Await work in a thread. A thread cannot be cancelled, so a cancellation is raised only when it has ended."""
     try:
         return await asyncio.shield(work)
     except asyncio.CancelledError:
@@ -168,8 +168,8 @@ def _threads(most: int) -> ThreadPoolExecutor:
 
 
 def sweep(api: Any, *, podman: bool = False) -> None:
-    """Remove containers of clients that were killed between creating and starting them. Only then does a container
-    outlive its owner. On Podman, also remove the volumes of clients that were killed.
+    """Remove containers of clients that were killed between creating and starting them; no others outlive their owner.
+    On Podman, also remove the volumes of clients that were killed.
     """
     for found in api.containers(all=True, filters={"label": OWNER_LABEL, "status": "created"}):
         if not owner_lives(found["Labels"][OWNER_LABEL]):
@@ -183,7 +183,7 @@ def sweep(api: Any, *, podman: bool = False) -> None:
 
 
 class UserIds:
-    """Draws user ids for the sandboxes of one provider; see `UIDS`. Two have the same only if there is but one."""
+    """Draws user ids for the sandboxes of one provider; see `UIDS`. They differ, unless there is only one id."""
 
     def __init__(self, ids: Sequence[int]) -> None:
         self._ids, self._taken = ids, set[int]()
@@ -199,17 +199,17 @@ class UserIds:
 
 
 def uid_range(info: Mapping[str, Any], *, local: bool = False) -> Sequence[int]:
-    """The user ids that a daemon's containers can have, by its description of itself.
+    """The user ids that a daemon's containers can have, according to its description of itself, `info`.
 
-    Where it is `local` and this process has only some ids, as in LXC, so does the daemon.
+    If this process has only some ids, as in LXC, so does a `local` daemon.
     """
     mapped = any("name=userns" in option or "name=rootless" in option for option in info.get("SecurityOptions") or [])
-    mapped = mapped or bool(info.get("Rootless"))  # Podman's word for it
+    mapped = mapped or bool(info.get("Rootless"))  # Podman's name for it
     return MAPPED_UIDS if mapped or (local and not _has_ids(UIDS)) else UIDS
 
 
 def _has_ids(ids: range) -> bool:
-    """Whether this process's user namespace has these ids; assumed if that is unknown."""
+    """Whether this process's user namespace has these ids; True if unknown."""
     try:
         lines = [list(map(int, line.split())) for line in _UID_MAP.read_text(encoding="ascii").splitlines()]
     except OSError:
@@ -223,8 +223,8 @@ def owner_label(pid: int | None = None) -> str:
 
 
 def _owner_host() -> str:
-    """Where process ids mean what they mean to this process: the host's name, and a digest of what tells apart PID
-    namespaces and machines with the same name. Outside of containers it is the same after the machine's next start.
+    """Identifies where process ids mean the same as here: the host's name, and a digest that tells apart PID namespaces
+    and machines with the same name. Outside of containers, it stays the same when the machine is restarted.
     """
     try:
         where = str(_PID_NAMESPACE.stat().st_ino).encode()
@@ -236,8 +236,8 @@ def _owner_host() -> str:
 
 
 def owner_lives(label: str) -> bool:
-    """Whether the process that a label names is alive; assumed for another host's, and so for labels of versions that
-    named the host alone. Once started, their containers end by themselves.
+    """Whether the process in a label is alive; True for other hosts' labels, which includes those of versions that
+    named only the host. Once started, such containers end by themselves.
     """
     host, _, pid = label.rpartition(":")
     if host != _owner_host() or not pid.isdigit():
@@ -252,10 +252,10 @@ def owner_lives(label: str) -> bool:
 
 
 def folders(spec: SandboxSpec, uid: int, keeper_uid: int | None = None) -> dict[str, str]:
-    """The options of a container's writable folders, which are all in memory.
+    """The mount options of a container's writable folders, which are all in memory.
 
     Together they are smaller than the container's memory, so that the warden can still work when they are full. Without
-    `keeper_uid`, the keeper has the id after the sandbox's user, `uid`.
+    `keeper_uid`, the keeper's id is the one after that of the sandbox's user, `uid`.
     """
     keeper_uid = uid + 1 if keeper_uid is None else keeper_uid
     agent, keeper = f"uid={uid},gid={uid}", f"uid={keeper_uid},gid={keeper_uid}"
@@ -286,13 +286,13 @@ def host_config(
     volumes: Sequence[str] | None = None,
     parent: str | None = None,
 ) -> Any:
-    """The limits of a sandbox's container, in Docker's form.
+    """The limits of a sandbox's container, in Docker's format.
 
     Args:
         api, info: The daemon's client, and its description of itself.
         spec, uid: The limits, and the id of the sandbox's user.
         volumes: On Podman, what to mount for `folders`.
-        parent: The control group that the container comes below; None for the daemon's own.
+        parent: The control group above the container's; None for the daemon's default.
     """
     limits = process_limits(spec) | ({"nproc": PROCESSES} if volumes is not None else {})
     mounts = []
@@ -308,16 +308,16 @@ def host_config(
         read_only=True,
         auto_remove=True,
         init=False,  # the warden is process 1, whatever the daemon's default is
-        cgroupns="private" if info.get("CgroupVersion") == "2" else None,  # in which the warden finds its own group
+        cgroupns="private" if info.get("CgroupVersion") == "2" else None,  # lets the warden find its own group
         tmpfs=folders(spec, uid) if volumes is None else None,
         binds=volumes,
         mounts=mounts,
         mem_limit=spec.memory,
         memswap_limit=spec.memory,
         shm_size=64 << 20,
-        # Before Linux 6.9, only the machine's root may set it. Where it is not set, the warden refuses such memory.
+        # Before Linux 6.9, only the machine's root may set it. If it is not set, the warden refuses shared memory.
         sysctls=None if uid in MAPPED_UIDS else {"kernel.shmall": str(SHARED_PAGES)},
-        nano_cpus=int(min(spec.cpus, info.get("NCPU") or spec.cpus) * 1e9),  # more than there are is an error
+        nano_cpus=int(min(spec.cpus, info.get("NCPU") or spec.cpus) * 1e9),  # more than the machine has is an error
         pids_limit=spec.pids,
         ulimits=[docker.types.Ulimit(name=name, soft=limit, hard=limit) for name, limit in limits.items()],
         log_config=docker.types.LogConfig(type="none"),
@@ -325,15 +325,15 @@ def host_config(
 
 
 def make_volumes(api: Any, container: str, tmpfs: Mapping[str, str], label: Mapping[str, str]) -> list[str]:
-    """Make volumes for the folders in memory of a container (its name), with a label for `sweep`.
+    """Create the volumes for a container's folders in memory, with a label for `sweep`. `container` is its name.
 
-    `tmpfs` has options by folder, as for Docker. Returns what to mount where, in the form of Docker's ``binds``.
+    `tmpfs` has the options by folder, as for Docker. Returns the mounts, in the format of Docker's ``binds``.
     """
     binds = []
     for number, (folder, text) in enumerate(sorted(tmpfs.items())):
         options = dict(part.partition("=")[::2] for part in text.split(","))
         kept = {name: value for name, value in options.items() if name in _KEPT}
-        kept["nr_blocks"] = str(int(options["size"]) // _PAGE)  # Podman takes `size` for a quota of its own
+        kept["nr_blocks"] = str(int(options["size"]) // _PAGE)  # Podman uses `size` for its own quota
         name = f"{container}-{number}"
         words = ",".join(f"{key}={value}" for key, value in kept.items())
         api.create_volume(name, "local", {"type": "tmpfs", "device": "tmpfs", "o": words}, dict(label))
@@ -352,6 +352,6 @@ def remove_volumes(api: Any, container: str) -> None:
 
 
 def _repeating(temporary: Callable[[BaseException], bool]) -> Retrying:
-    """Calls a function again for `REMOVAL` seconds, while it raises what is temporary."""
+    """Retries a call for up to `REMOVAL` seconds while its error is temporary."""
     retry = retry_if_exception(temporary)
     return Retrying(retry=retry, stop=stop_after_delay(REMOVAL), wait=wait_fixed(0.05), reraise=True)

@@ -16,7 +16,7 @@ protects its limits. So a sandbox can end only in the following ways, which the 
 - Something outside killed, stopped or paused the container, or the daemon or the connection is gone: the machine's
   fault.
 - The warden does not reply while the container uses all its memory, or all its processors at the end or during the
-  whole wait: the commands' fault, since they starve it. In an idle container, something outside starves or stops it.
+  whole wait: the commands' fault, since they starve it. In an idle container, something outside starves or freezes it.
 
 Without evidence, it is the machine's fault.
 """
@@ -251,7 +251,7 @@ class DockerSandboxes(BudgetedSandboxes[DockerSandbox]):
         return await self._client.call(read)
 
     async def missing_limits(self) -> tuple[str, ...]:
-        await self._client.budget()  # connects, which finds them out
+        await self._client.budget()  # connects, which sets `missing_limits`
         return self._client.missing_limits
 
     async def _build_image(self, files: Mapping[str, bytes], dockerfile: str) -> str:

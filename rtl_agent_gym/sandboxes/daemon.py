@@ -1,10 +1,10 @@
-"""The Docker daemon: finds it, and installs and starts one where that is allowed.
+"""Finds the Docker daemon, and installs and starts one where that is allowed.
 
-`find_daemon` only looks. `ensure_daemon` also installs and starts one if this process is root on Debian or Ubuntu and
-DOCKER_HOST is not set; otherwise it raises `DaemonError` with what the user has to do.
+`find_daemon` changes nothing. `ensure_daemon` also installs and starts one if this process is root on Debian or Ubuntu
+and DOCKER_HOST is not set; otherwise it raises `DaemonError` with what the user has to do.
 
-A daemon that this module starts belongs to the machine, not to the process: it runs in a session of its own with its
-output in a file, and outlives the caller. Only a daemon that does not answer in time is ended again.
+A daemon that this module starts belongs to the machine, not to the process: it runs in its own session, writes its
+output to a file, and outlives the caller. It is ended again only if it does not answer in time.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ PIDFILE = Path("/var/run/docker.pid")
 CONTAINERD_PIDFILE = Path("/var/run/docker/containerd/containerd.pid")
 """The files with the process ids of a daemon and of its containerd."""
 SYSTEMD = Path("/run/systemd/system")
-"""A folder that is there if systemd runs, which then starts the daemon."""
+"""A folder that exists if systemd runs; systemd then starts the daemon."""
 LOG_FOLDER = Path("/var/log")
-"""Where the output of a started daemon goes, if this user may write there; otherwise to the temporary folder."""
+"""The folder for the output of a started daemon; the temporary folder if this user may not write here."""
 START_SECONDS = 60.0
-"""Time that a daemon has to answer after its start."""
+"""Seconds within which a started daemon must answer."""
 
 _ENFORCED_LIMITS = {"memory": "MemoryLimit", "pids": "PidsLimit", "cpu": "CpuCfsQuota"}
-"""The limits of a sandbox, by their controllers and with their names in ``docker info``."""
+"""The limits of a sandbox: their names in ``docker info``, by controller."""
 
 
 def silent(line: str) -> None:
@@ -70,7 +70,7 @@ class DaemonInfo(BaseModel, frozen=True):
     """Whether containers run under a system call filter."""
     cpus: int = Field(0, alias="NCPU")
     memory: int = Field(0, alias="MemTotal")
-    """Bytes that the daemon's machine has."""
+    """The memory of the daemon's machine in bytes."""
     root_dir: str = Field("", alias="DockerRootDir")
     """Where it keeps images and containers, on its own machine."""
     missing_limits: tuple[str, ...]
@@ -80,9 +80,9 @@ class DaemonInfo(BaseModel, frozen=True):
 
 
 def daemon_host() -> str:
-    """The address to reach Docker at: ``$DOCKER_HOST``, or the first usual socket that this user may use.
+    """The address of the Docker daemon: ``$DOCKER_HOST``, or the first standard socket that this user may use.
 
-    Where there is none, it is the first that exists, whose error says why not.
+    Without either, it is the first socket that exists; connecting to it fails with the reason.
     """
     named = os.environ.get("DOCKER_HOST")
     if named:
@@ -90,7 +90,7 @@ def daemon_host() -> str:
     places = [Path(DEFAULT_HOST.removeprefix("unix://"))]
     if runtime_dir := os.environ.get("XDG_RUNTIME_DIR"):
         places.append(Path(runtime_dir) / "docker.sock")  # rootless Docker
-    home = Path(os.path.expanduser("~"))  # `Path.home` raises where there is none
+    home = Path(os.path.expanduser("~"))  # `Path.home` raises if there is none
     places += [home / f".docker/{folder}/docker.sock" for folder in ("run", "desktop")]  # Docker Desktop
     tries = ((place, right) for right in (os.W_OK, os.F_OK) for place in places)
     found = (f"unix://{place}" for place, right in tries if os.access(place, right) and place.is_socket())
@@ -105,7 +105,7 @@ def connect(host: str | None = None, *, timeout: float = 60.0) -> docker.DockerC
         timeout: Seconds that one answer may take.
 
     Raises:
-        DaemonError: Nothing answers there, or it must not be used; the message says why and what to do.
+        DaemonError: No daemon answers there, or it is not supported; the message says why and what to do.
     """
     host = host or daemon_host()
     _check_address(host)
@@ -122,7 +122,7 @@ def attach(client: docker.DockerClient, container: str) -> socket.socket:
     stream = client.api.attach_socket(container, {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1})
     try:
         if not isinstance(stream, socket.SocketIO):
-            raise DaemonError(f"cannot attach to containers: Docker's client gave a {type(stream).__name__}")
+            raise DaemonError(f"cannot attach to containers: Docker's client returned a {type(stream).__name__}")
         return socket.socket(fileno=os.dup(stream.fileno()))
     finally:
         stream._response.close()
@@ -131,7 +131,7 @@ def attach(client: docker.DockerClient, container: str) -> socket.socket:
 
 @contextlib.contextmanager
 def docker_errors() -> Iterator[None]:
-    """Turn the exceptions of Docker work into those of `rtl_agent_gym.errors`."""
+    """Translate Docker's exceptions into those of `rtl_agent_gym.errors`."""
     try:
         yield
     except SandboxError:
@@ -174,7 +174,7 @@ def _is_loopback(name: str) -> bool:
 def is_local(host: str, info: Mapping[str, Any]) -> bool:
     """Whether a daemon runs on this machine, and not behind a forwarded socket or in a virtual machine.
 
-    Another machine has, in the daemon's description of itself, another size of memory.
+    It is another machine if the daemon's description of itself, `info`, has another size of memory.
     """
     if not host.startswith("unix://"):
         return False
@@ -207,7 +207,7 @@ def find_daemon(host: str | None = None) -> DaemonInfo:
     """Describe the daemon.
 
     Raises:
-        DaemonError: No daemon answers within ten seconds, or not to this user.
+        DaemonError: No daemon answers within ten seconds, or this user may not use it.
     """
     host = host or daemon_host()
     with docker_errors(), closing(connect(host, timeout=10.0)) as client:
@@ -229,10 +229,10 @@ def is_podman(api: Any) -> bool:
 
 
 def missing_limits(api: Any, info: Mapping[str, Any]) -> tuple[str, ...]:
-    """The limits of a sandbox that a daemon cannot enforce, by their names in ``docker info``, its answer `info`."""
+    """The limits of a sandbox that a daemon cannot enforce, by their names in its ``docker info`` (`info`)."""
     if not is_podman(api):
         return tuple(name for name in _ENFORCED_LIMITS.values() if not info.get(name))
-    # Podman's answers to Docker's questions are the machine's, also where a user without root has no control groups.
+    # Podman's Docker API reports the machine's limits, even if a rootless user has no control groups.
     host = api._result(api._get(f"{api.base_url}/v4.0.0/libpod/info"), json=True)["host"]
     controllers = set(host.get("cgroupControllers") or ())
     if host.get("security", {}).get("rootless") and host.get("cgroupVersion") != "v2":
@@ -295,7 +295,7 @@ def _start_daemon(progress: Progress) -> DaemonInfo:
         raise DaemonError(f"cannot start {dockerd}: {cause}") from cause
     try:
         info = _wait_for_daemon(process, log)
-    except BaseException:  # also an interrupt must not leave a daemon behind that never answered
+    except BaseException:  # even an interrupt must not leave behind a daemon that never answered
         process.terminate()
         try:
             process.wait(timeout=15.0)
@@ -303,14 +303,14 @@ def _start_daemon(progress: Progress) -> DaemonInfo:
             process.kill()
             process.wait()
         raise
-    process.returncode = 0  # it runs on; without this, Popen warns about it when it is collected
+    process.returncode = 0  # it keeps running; without this, Popen warns when it is garbage-collected
     return info
 
 
 def _wait_for_daemon(process: subprocess.Popen[bytes] | None = None, log: Path | None = None) -> DaemonInfo:
     deadline = time.monotonic() + START_SECONDS
     while True:
-        # Before looking: if two callers start a daemon at once, the slower one's ends while the other one answers.
+        # Checked first: if two callers start a daemon at once, the slower one's ends while the other's answers.
         ended = process.poll() if process else None
         try:
             return find_daemon(DEFAULT_HOST)
@@ -318,14 +318,14 @@ def _wait_for_daemon(process: subprocess.Popen[bytes] | None = None, log: Path |
             if ended is not None:
                 raise DaemonError(f"dockerd ended with exit code {ended}. {_why(log)}") from cause
             if time.monotonic() > deadline:
-                raise DaemonError(f"dockerd gave no answer in {START_SECONDS:.0f} s. {_why(log)}") from cause
+                raise DaemonError(f"dockerd did not answer within {START_SECONDS:.0f} s. {_why(log)}") from cause
         time.sleep(0.2)
 
 
 def _why(log: Path | None) -> str:
     if log is None:
         return (
-            f"It was started by someone else: see its own log (journalctl -u docker), or end it (its process id is in "
+            f"Another program started it: see its log (journalctl -u docker), or end it (its process id is in "
             f"{PIDFILE}) and run this again."
         )
     return (
@@ -335,7 +335,7 @@ def _why(log: Path | None) -> str:
 
 
 def _running(pidfile: Path, program: str) -> int | None:
-    """The process id in the file if a live process of that name has it; ids are reused, so the name counts."""
+    """The process id in the file, if a live process of that name has it; ids are reused, so the name is checked."""
     try:
         pid = int(pidfile.read_text())
         name, _, rest = Path(f"/proc/{pid}/stat").read_text().partition("(")[2].rpartition(")")
@@ -346,14 +346,14 @@ def _running(pidfile: Path, program: str) -> int | None:
 
 def _how_to_get_one() -> str:
     if os.environ.get("DOCKER_HOST"):
-        return "DOCKER_HOST names it: start it there, or unset DOCKER_HOST"
+        return "DOCKER_HOST has this address: start a daemon there, or unset DOCKER_HOST"
     install = (
         "As root, `rtl-agent-gym image build --start-daemon` installs and starts one; or: apt-get install docker.io "
         "iptables"
         if is_debian_like()
         else "Install and start Docker (Linux: your distribution's docker package; macOS: Docker Desktop or colima)"
     )
-    return f"{install}. A daemon elsewhere is used by setting DOCKER_HOST."
+    return f"{install}. To use a daemon elsewhere, set DOCKER_HOST."
 
 
 def is_root() -> bool:

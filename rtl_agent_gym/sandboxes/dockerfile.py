@@ -1,7 +1,7 @@
-"""Dockerfiles: their stages, and the order in which these are built.
+"""Reads Dockerfiles into stages, and builds the stages in the right order.
 
 The simulation image's Dockerfile is built by Docker (`image_build`) or in namespaces (`root_image`), and a harness's in
-namespaces (`root_build`). All read it here, so that one recipe serves both.
+namespaces (`root_build`). All read it here, so that one Dockerfile serves both.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Instruction:
 
     @property
     def source(self) -> str:
-        """The stage or image of a ``COPY --from``; empty for another step."""
+        """The stage or image of a ``COPY --from``; empty for other steps."""
         found = re.match(r"--from=(\S+)", self.rest) if self.keyword == "COPY" else None
         return found[1] if found else ""
 
@@ -41,21 +41,21 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Stage:
-    """What one FROM begins."""
+    """One FROM and the steps after it."""
 
     name: str
     """Its name, or its number from 0."""
     base: str
-    """The image or the stage that it begins with."""
+    """The image or the stage that it is based on."""
     steps: tuple[Instruction, ...]
 
     @property
     def needs(self) -> set[str]:
-        """What it begins with and copies from: stages and images."""
+        """The stages and images that it is based on or copies from."""
         return {self.base} | {step.source for step in self.steps if step.source}
 
     def text(self, built: Mapping[str, str]) -> str:
-        """A Dockerfile of this stage alone, in which stages are images, by name."""
+        """A Dockerfile of this stage alone. `built` has the images of other stages, by stage name."""
         lines = [f"FROM {built.get(self.base, self.base)}"]
         for step in self.steps:
             line = str(step)
@@ -66,7 +66,7 @@ class Stage:
 
 
 def read_stages(text: str, arguments: Mapping[str, str] | None = None) -> list[Stage]:
-    """The stages of a Dockerfile, in its order. `arguments` replace the defaults of the ARGs before the first FROM."""
+    """The stages of a Dockerfile, in order. `arguments` replace the defaults of the ARGs before the first FROM."""
     values: dict[str, str] = {}
     stages: list[tuple[str, str, list[Instruction]]] = []
     for instruction in _instructions(text):
@@ -91,9 +91,9 @@ def _instructions(text: str) -> Iterator[Instruction]:
 
 
 def split_words(rest: str, values: Mapping[str, str]) -> list[str]:
-    """The words of an instruction, with the values of variables. These are not split and may have quotes.
+    """The words of an instruction, with variables replaced by their values, which are not split and may contain quotes.
 
-    Raises `ValueError` if a quote is not closed, or a variable has another form than $NAME and ${NAME}.
+    Raises `ValueError` if a quote is not closed, or a variable is neither of the form $NAME nor ${NAME}.
     """
 
     def mark(found: re.Match[str]) -> str:
@@ -111,7 +111,7 @@ def split_words(rest: str, values: Mapping[str, str]) -> list[str]:
 
 
 def variables(rest: str, values: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The variables of an ENV or ARG instruction; `values` are those before it. Raises as `split_words`."""
+    """The variables of an ENV or ARG instruction; `values` are the variables before it. Raises as `split_words`."""
     words = split_words(rest, values or {})
     if words and "=" not in words[0]:  # the older form, NAME VALUE
         return {words[0]: " ".join(words[1:])}
@@ -126,12 +126,12 @@ def file_mode(content: bytes) -> int:
 def build_stages(
     stages: Sequence[Stage], build: Callable[[Stage, Mapping[str, BuiltT]], BuiltT], stop: Callable[[], object]
 ) -> BuiltT:
-    """Build each stage, in a thread, as soon as those that it needs are there. Returns what the last one became.
+    """Build each stage in a thread, as soon as the stages that it needs are built. Returns the last stage's result.
 
     Args:
-        stages: Of one Dockerfile.
-        build: Builds one; gets what the others have become, by name.
-        stop: Called when one has failed, or on Ctrl-C: ends the builds that are under way.
+        stages: The stages of one Dockerfile.
+        build: Builds one stage; gets the results of the finished ones, by name.
+        stop: Called when a stage has failed, or on Ctrl-C: ends the running builds.
     """
     names = {stage.name for stage in stages}
     waiting, built = list(stages), dict[str, BuiltT]()

@@ -1,11 +1,11 @@
-"""One address of this machine for the programs of a sandbox, which has no network.
+"""Gives the programs of a sandbox, which has no network, access to one address of this machine.
 
-A process in the sandbox (`gateway_inside.py`) listens on a port of the sandbox's loopback. It carries the bytes of each
-connection in frames over its own stdin and stdout, which are part of the sandbox's channel, and a `Gateway` connects to
-the one address here. Nothing else can be reached: a frame names no address.
+A process in the sandbox (`gateway_inside.py`) listens on a port of the loopback interface. It sends the bytes of each
+connection in frames over its stdin and stdout, which are part of the sandbox's channel, and a `Gateway` here connects
+to the one address. Nothing else can be reached, since a frame contains no address.
 
-Whatever the sandbox sends may be hostile. Connections, bytes on their way and bytes a second are limited, so a sandbox
-can take no more of this process than its own part; one that does not read stops only its own connections.
+The sandbox may be hostile. Connections, buffered bytes and bytes per second are limited, so that a sandbox can use only
+its own share of this process; one that does not read blocks only its own connections.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from .gateway_inside import HEADER, PIECE
 from .protocol import Sandbox
 
 PORT = 4117
-"""Of the sandbox's loopback."""
+"""The port on the sandbox's loopback interface."""
 CONNECTIONS = 8
-"""At the same time; further ones are closed at once."""
+"""Maximum number of open connections; further ones are closed at once."""
 OPENING = 0.01
-"""Seconds that each new connection takes at least."""
+"""Minimum seconds between new connections."""
 RATE = 32 << 20
-"""Bytes a second from the sandbox, at most."""
+"""Maximum bytes per second from the sandbox."""
 START = 60.0
-"""Seconds within which the port is open."""
+"""Seconds within which the port must be open."""
 
 
 class Gateway:
     """Owns the process in the sandbox and the connections here, which end with the sandbox.
 
     Args:
-        sandbox: Where the port is.
+        sandbox: The sandbox with the port.
         host, port: The address on this machine.
 
     Example:
@@ -52,7 +52,7 @@ class Gateway:
         self._open: dict[int, tuple[asyncio.StreamWriter, asyncio.Task[None]]] = {}
 
     async def start(self) -> None:
-        """Open the port. Raises `SandboxError` if that is not possible, and as the sandbox's own methods do."""
+        """Open the port. Raises `SandboxError` if that is not possible, and the errors of the sandbox's methods."""
         program = resources.files(__package__).joinpath("gateway_inside.py").read_text(encoding="utf-8")
         self._process = await self._sandbox.spawn(["/usr/bin/python3", "-ISBc", program, str(PORT)], cwd="/")
         try:
@@ -64,13 +64,13 @@ class Gateway:
         self._reading = asyncio.ensure_future(self._read())
 
     async def _read(self) -> None:
-        """Carry what comes from the sandbox, until its process ends."""
+        """Forward frames from the sandbox until its process ends."""
         source = self._process.output
         try:
             with contextlib.suppress(asyncio.IncompleteReadError):
                 while True:
                     number, size = HEADER.unpack(await source.readexactly(HEADER.size))
-                    if size > PIECE:  # whoever wrote this is not the program
+                    if size > PIECE:  # not written by `gateway_inside.py`
                         break
                     data = await source.readexactly(size)
                     await asyncio.sleep(size / RATE)
@@ -97,7 +97,7 @@ class Gateway:
             await writer.drain()
 
     async def _connect(self, number: int) -> tuple[asyncio.StreamWriter, asyncio.Task[None]] | None:
-        """A connection to the address; None if there may be none."""
+        """Open a connection to the address; None if that fails or too many are open."""
         try:
             if len(self._open) >= CONNECTIONS:
                 raise ConnectionRefusedError
@@ -110,7 +110,7 @@ class Gateway:
         return self._open[number]
 
     async def _return(self, number: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry what the address answers, until one side ends the connection."""
+        """Forward what the address sends, until one side ends the connection."""
         try:
             with contextlib.suppress(OSError):
                 while data := await reader.read(PIECE):
@@ -122,6 +122,6 @@ class Gateway:
 
     async def _answer(self, number: int, data: bytes) -> None:
         """Send a frame into the sandbox; return when its process's pipe has taken it."""
-        # What happened to the sandbox, its own methods tell.
+        # If the sandbox is lost, its own methods report that.
         with contextlib.suppress(OSError, SandboxError, SandboxBroken):
             await self._process.write(HEADER.pack(number, len(data)) + data)

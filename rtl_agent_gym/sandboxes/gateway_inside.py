@@ -1,7 +1,7 @@
-"""Listens on a port of a sandbox's loopback, and carries what comes there over its stdin and stdout. Runs inside the
-sandbox; standard library only.
+"""Listens on a port of a sandbox's loopback interface, and forwards its connections over stdin and stdout. Runs inside
+the sandbox; standard library only.
 
-The other end is `gateway.py`, which has the form of the frames. The argument is the port.
+The other end is `gateway.py`. The argument is the port.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import struct
 import sys
 
 HEADER = struct.Struct(">II")
-"""Of a frame: the number of a connection, and the bytes that follow. No bytes end it. Number 0: the port is open."""
+"""A frame's header: the connection's number and the length of the data; 0 ends it. Connection 0: the port is open."""
 PIECE = 128 << 10
-"""Bytes of a frame, at most."""
+"""Maximum bytes of data in a frame."""
 
 
 class Gateway:
@@ -30,11 +30,11 @@ class Gateway:
         await self._out.drain()
 
     async def on_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Carry what a program of the sandbox sends."""
+        """Forward what a program of the sandbox sends."""
         number = 0
         with contextlib.suppress(OSError):
             while data := await reader.read(PIECE):
-                if not number:  # only now, so that the first frames of connections are in the order of their numbers
+                if not number:  # only now, so that connections' first frames are in the order of their numbers
                     self._last += 1
                     number = self._last
                     self._open[number] = writer
@@ -44,7 +44,7 @@ class Gateway:
         writer.close()
 
     async def on_frame(self, number: int, data: bytes) -> None:
-        """Carry what comes from outside."""
+        """Forward what comes from outside."""
         writer = self._open.get(number)
         if writer is None:
             return
@@ -73,5 +73,5 @@ async def main(port: int) -> None:
 
 
 if __name__ == "__main__":
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # stderr would come between the frames
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # stderr would be mixed with the frames
     asyncio.run(main(int(sys.argv[1])))

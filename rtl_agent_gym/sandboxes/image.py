@@ -1,11 +1,11 @@
-"""The simulation image: its name, the digest of its content, and its way between machines.
+"""The simulation image: its name, the digest of its content, and how it is copied to other machines.
 
-The tag is a digest of the build context (`image_context/`): a change of any file there gives another tag and image.
+The tag is a digest of the build context (`image_context/`): changing any file there gives another tag and image.
 
-The digest of the content is the same for builds on other days and hosts, unlike the image's id. It is part of the key
-of every cached grading, and the machines of a cluster must have the same one. A program in a container of the image
-computes it, so a daemon on another machine sends nothing but the result, which is remembered for each id. A file or a
-registry carries an image to other machines; the receiver computes the digest again, and refuses an image with another.
+Unlike the image's id, the digest of the content is the same for builds on other days and hosts. It is part of the key
+of every cached grading, and all machines of a cluster must have the same one. A program in a container of the image
+computes it, so that a daemon on another machine sends only the result, which is cached by image id. An image is copied
+through a file or a registry; the receiver computes the digest again, and refuses an image with another one.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ CONTENT_LABEL = "io.rtl-agent-gym.content"
 RECORDED = Path(__file__).with_name("image_recorded.txt")
 """The digest of the image with the recorded versions, on amd64."""
 LOCK = CONTEXT / "packages.lock"
-"""The recorded versions of Debian's packages: a line ``NAME VERSION`` each."""
+"""The recorded versions of Debian's packages: one line ``NAME VERSION`` each."""
 _NAMED = 3
-"""Packages that a remark names."""
+"""Number of packages that a remark names."""
 
 
 def context_files() -> dict[str, bytes]:
@@ -85,11 +85,11 @@ def image_id(client: docker.DockerClient, name: str) -> str | None:
 
 
 def inspect() -> dict[str, Any]:
-    """What there is of the simulation image.
+    """A description of the simulation image.
 
     Returns:
-        Its `tag`, the `digest` of its content with a `remark` on whether this is the recorded one, and the daemon's
-        record: its `id`, `created` (ISO 8601) and `size` in bytes.
+        Its `tag`, the `digest` of its content, a `remark` on whether this is the recorded one, and, from the daemon,
+        its `id`, `created` (ISO 8601) and `size` in bytes.
 
     Raises:
         ImageError: It has not been built, or was changed afterwards.
@@ -103,13 +103,13 @@ def inspect() -> dict[str, Any]:
 
 @contextmanager
 def connected(host: str | None = None) -> Iterator[docker.DockerClient]:
-    """A client of the daemon at an address, as `connect` takes it; Docker's exceptions become this package's."""
+    """A client of the daemon at `host`, as for `connect`; Docker's exceptions become this package's."""
     with docker_errors(), closing(connect(host)) as client:
         yield client
 
 
 class Content(BaseModel):
-    """What an image holds."""
+    """The content of an image."""
 
     digest: str
     """``sha256:`` and 64 hexadecimal digits."""
@@ -126,7 +126,7 @@ class Content(BaseModel):
 
     @property
     def differing(self) -> list[str]:
-        """The packages whose versions are not the recorded ones, each as ``NAME VERSION (recorded: VERSION)``."""
+        """The packages with versions other than the recorded ones, each as ``NAME VERSION (recorded: VERSION)``."""
         recorded = dict(re.findall(r"(?m)^([^#\s]\S*) (\S+)$", LOCK.read_text(encoding="utf-8")))
         return [
             f"{name} {version} (recorded: {recorded.get(name, 'none')})"
@@ -136,7 +136,7 @@ class Content(BaseModel):
 
     @property
     def remark(self) -> str:
-        """One line: whether this is the recorded content, and if not, why and what follows."""
+        """One line: whether this is the recorded content; if not, why, and what to do."""
         if self.digest == RECORDED.read_text(encoding="utf-8").strip():
             return f"content {self.digest}: the recorded one"
         names = self.differing
@@ -151,12 +151,12 @@ class Content(BaseModel):
 
 
 def content_of(client: docker.DockerClient, image: str) -> Content:
-    """The content of an image; read in a container of it (seconds), once per image and user.
+    """The content of an image, read in a container of it (seconds), once per image and user.
 
-    `image` is its id, not a name, since a name may get another image.
+    `image` is its id, not a name, since a name may be moved to another image.
 
     Raises:
-        ImageError: It has no Python that could read it.
+        ImageError: It has no Python that can read it.
     """
     with contextlib.suppress(OSError, ValidationError):
         return Content.model_validate_json(_known(image).read_bytes())
@@ -166,7 +166,7 @@ def content_of(client: docker.DockerClient, image: str) -> Content:
 
 
 def remember(image: str, content: Content) -> None:
-    """Note the content of an image, by its id. A folder that cannot be written only costs the time of a reading."""
+    """Cache the content of an image, by its id. If the cache cannot be written, the content is read again later."""
     known = _known(image)
     with contextlib.suppress(OSError):
         known.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -191,12 +191,12 @@ def checked_content(client: docker.DockerClient, image: str) -> Content:
 
 @functools.cache
 def content_program() -> str:
-    """The program that reads the content of an image, and runs in it."""
+    """The program that runs in an image and reads its content."""
     return Path(image_program.__file__).read_text(encoding="utf-8")
 
 
 def _known(image: str) -> Path:
-    """Where the content of an image is noted, for this version of the program that reads it."""
+    """The cache file for an image's content, for this version of the program that reads it."""
     return (
         cache_folder("images")
         / hashlib.sha256(content_program().encode()).hexdigest()[:12]
@@ -208,7 +208,7 @@ def _read(client: docker.DockerClient, image: str) -> Content:
     try:
         output = run_once(client, image, ["/usr/bin/python3", "-ISBc", content_program()], user="0:0")
     except APIError as error:
-        if error.status_code != 400:  # what Docker answers if the program is not in the image
+        if error.status_code != 400:  # Docker's answer if the image has no such program
             raise
         output = str(error.explanation or error)
     if (content := Content.printed(output)) is None:
@@ -217,7 +217,7 @@ def _read(client: docker.DockerClient, image: str) -> Content:
 
 
 def run_once(client: docker.DockerClient, image: str, command: list[str], *, user: str = "1000") -> str:
-    """Run a command in a container of its own, which Docker removes when the command ends. Returns its output."""
+    """Run a command in a new container, which Docker removes when the command ends. Returns its output."""
     limits = {"nofile": 4096} | ({"nproc": PROCESSES} if is_podman(client.api) else {})
     container = client.containers.create(
         image,
@@ -225,7 +225,7 @@ def run_once(client: docker.DockerClient, image: str, command: list[str], *, use
         entrypoint=[],
         user=user,
         auto_remove=True,
-        init=False,  # or another program than the command is process 1, where that is the daemon's default
+        init=False,  # otherwise the daemon's default may make another program process 1
         network_mode="none",
         read_only=True,
         tmpfs={"/tmp": "size=64m"},
@@ -233,7 +233,7 @@ def run_once(client: docker.DockerClient, image: str, command: list[str], *, use
         cap_add=["DAC_READ_SEARCH"] if user.startswith("0") else None,
         mem_limit="1g",
         pids_limit=256,
-        cpu_shares=CPU_SHARES["scoring"],  # or a machine full of gradings would take minutes for it
+        cpu_shares=CPU_SHARES["scoring"],  # otherwise it takes minutes on a machine full of gradings
         ulimits=[docker.types.Ulimit(name=name, soft=limit, hard=limit) for name, limit in limits.items()],
     )
     # Before the start, since the container and its log are removed as soon as it ends.
@@ -258,16 +258,16 @@ def save_image(path: Path) -> str:
 
 @contextmanager
 def new_file(path: Path) -> Iterator[Path]:
-    """A path in a folder of its own, whose file becomes `path` at the end of the context if there is no error.
+    """A path in a temporary folder, whose file replaces `path` at the end of the context if there is no error.
 
-    A link stays one, and the file that it names is replaced.
+    If `path` is a link, the file that it points to is replaced.
 
     Raises:
-        UsageError: It cannot be written, or is something else than a file, such as a pipe.
+        UsageError: `path` cannot be written, or is not a regular file.
     """
     try:
         if path.exists() and not path.is_file():
-            raise UsageError(f"the image: {path} is not a regular file; choose another place")
+            raise UsageError(f"cannot write the image: {path} is not a regular file; choose another path")
         path = Path(os.path.realpath(path))
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
             yield (scratch := Path(folder, "new"))
@@ -283,15 +283,15 @@ def load_image(path: Path, digest: str | None = None) -> str:
 
     Args:
         path: The file.
-        digest: Of the content that it must have, as `save_image` returned it; None for what its build recorded. It
-            finds another build or a change, not an image made to deceive, whose own Python computes it.
+        digest: The required digest of its content, as `save_image` returned it; None for what its build recorded. It
+            detects another build or a change, but not a malicious image, whose own Python computes the digest.
 
     Returns:
         The digest of its content.
 
     Raises:
         UsageError: The file cannot be read.
-        ImageError: It holds another image than the one that this version needs, or one that was changed.
+        ImageError: It contains another image than this version needs, or one that was changed.
     """
     with connected() as client, tempfile.TemporaryFile() as unpacked:
         try:
@@ -302,32 +302,32 @@ def load_image(path: Path, digest: str | None = None) -> str:
         except (OSError, EOFError, zlib.error) as error:
             if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT):
                 where = tempfile.gettempdir()
-                raise SandboxError(f"no room to unpack {path} in {where}: set TMPDIR to another folder") from error
+                raise SandboxError(f"no space to unpack {path} in {where}; set TMPDIR to another folder") from error
             raise UsageError(f"cannot read the image in {path}: {error}") from error
         unpacked.seek(0)
         before = image_id(client, image_tag())
         try:
             names = [tag for image in client.images.load(unpacked) for tag in image.tags]
         except (ImageLoadError, APIError) as error:
-            raise ImageError(f"{path} holds no image: {error}") from error
+            raise ImageError(f"{path} contains no image: {error}") from error
         require_own(names, path)
         return _accept(client, find_image(client), before, digest, str(path))
 
 
 def require_own(names: Collection[str], source: Path) -> str:
-    """Of the images that a file holds, the name of this version's. Raises `ImageError` if it is not among them."""
+    """The name of this version's image among those in a file. Raises `ImageError` if it is not there."""
     for name in names:
-        if name.removeprefix("localhost/") == image_tag():  # Podman gives a name without a registry this one
+        if name.removeprefix("localhost/") == image_tag():  # Podman's prefix for names without a registry
             return name
     found = ", ".join(names) or "an image without a name"
-    raise ImageError(f"{source} holds {found}; this version needs {image_tag()}")
+    raise ImageError(f"{source} contains {found}; this version needs {image_tag()}")
 
 
 def push_image(repository: str) -> tuple[str, str]:
     """Push the simulation image to a repository of a registry, such as ``registry.example:5000/rtl``.
 
-    It gets two tags there: one for the content that it was built from, which a later push may move to another build,
-    and one that ends with the digest of its own content.
+    It gets two tags there: one for its build context, which a later push may move to another build, and one that ends
+    with the digest of its content.
 
     Returns:
         The reference with the first tag, and the digest of the image's content.
@@ -351,12 +351,12 @@ def push_image(repository: str) -> tuple[str, str]:
 
 
 def pull_image(repository: str, digest: str | None = None) -> str:
-    """Pull the simulation image that this version needs from where `push_image` put it.
+    """Pull the simulation image that this version needs from the repository that `push_image` pushed it to.
 
     Args:
-        repository: Of a registry.
-        digest: Of the content that it must have, as `push_image` returned it; None for the build that was pushed last.
-            As for `load_image`, no protection from an image made to deceive.
+        repository: The repository of a registry.
+        digest: The required digest of its content, as `push_image` returned it; None for the build that was pushed
+            last. As for `load_image`, it does not protect from a malicious image.
 
     Returns:
         The digest of its content.
@@ -378,10 +378,10 @@ def pull_image(repository: str, digest: str | None = None) -> str:
 
 
 def _accept(client: Any, image: str, before: str | None, digest: str | None, source: str) -> str:
-    """Keep an image that has just received the name of the simulation image, in place of the one before, or refuse it.
+    """Accept an image that has just received the simulation image's name, and remove the previous one; or refuse it.
 
-    Returns the digest of its content. A refused image is removed. On any error the one before gets its name back, and
-    without one nothing has it.
+    Returns the digest of its content. A refused image is removed. On any error, the previous image gets the name back;
+    if there was none, no image has it.
     """
     try:
         found = checked_content(client, image).digest
@@ -391,7 +391,7 @@ def _accept(client: Any, image: str, before: str | None, digest: str | None, sou
         with contextlib.suppress(DockerException, OSError):  # requests' exceptions are OSErrors
             if before:
                 client.api.tag(before, *_own_name())
-            else:  # only the name, also if a container has the image
+            else:  # only the name, even if a container uses the image
                 client.api.remove_image(image_tag(), force=True, noprune=True)
         if not isinstance(error, ImageError):
             raise

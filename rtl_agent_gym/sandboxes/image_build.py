@@ -1,6 +1,6 @@
-"""Builds the simulation image and images on it, checks its tools, and removes old ones.
+"""Builds the simulation image and images based on it, checks its tools, and removes old ones.
 
-The Debian below it is pulled from a registry, or bootstrapped if no registry can be reached.
+Its Debian base is pulled from a registry, or bootstrapped if no registry can be reached.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ from .image import (
 )
 
 HARNESS_REPOSITORY = "rtl-agent-gym/harness"
-"""The name of images that are built on it."""
+"""The name of harnesses' own images."""
 IMAGE_LABEL = "io.rtl-agent-gym.image"
-"""On every image that a build here leaves. Containers inherit it, so it does not name their owner."""
+"""The label of every image built here. Containers inherit it, so it does not name an owner."""
 
 _LONGEST_SILENCE = 1800  # seconds; compiling Icarus on a slow machine prints nothing for minutes
 _PROXIES = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "no_proxy")
@@ -52,15 +52,15 @@ _INDEXES = {
     "PIP_EXTRA_INDEX_URL": "--extra-index-url",
     "PIP_TRUSTED_HOST": "--trusted-host",
 }
-"""Variables of pip, whose values have spaces between them, and the same options in a requirements file."""
+"""Variables of pip, with values separated by spaces, and the same options in a requirements file."""
 _CA_BUNDLES = ("PIP_CERT", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE")
 PULLED_BASE = "debian:trixie-slim"
 BOOTSTRAPPED_BASE = "rtl-agent-gym/base:trixie"
 
 RELEASE = "trixie"
-"""Debian's, of the image."""
+"""The Debian release of the image."""
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
-"""What Debian's packages are checked with: the package debian-archive-keyring."""
+"""The keys that Debian's packages are checked with, from the package debian-archive-keyring."""
 _GENERAL_MIRROR = "http://deb.debian.org/debian"
 _EXCLUDED = ("--exclude=./var/cache/apt/archives/*.deb", "--exclude=./var/lib/apt/lists/*", "--exclude=./dev/*")
 
@@ -89,12 +89,12 @@ def ensure_image(progress: Progress = silent, *, rebuild: bool = False) -> str:
             progress(content.remark)
             recording = f"FROM {built}\nLABEL {CONTENT_LABEL}={content.digest}\n"
             recorded = _build(client, tag, _tar({"Dockerfile": recording.encode()}), silent)
-            remember(recorded, content)  # a label is no content
+            remember(recorded, content)  # the label does not change the content
             return recorded
 
 
 def _build_stages(client: docker.DockerClient, tag: str, base: str, progress: Progress, rebuild: bool) -> str:
-    """Build the image's stages, at once where they need nothing of each other. Returns the last one's id."""
+    """Build the image's stages, in parallel where they do not depend on each other. Returns the last one's id."""
     files, stopped = build_context(), threading.Event()
     stages = read_stages(files["Dockerfile"].decode(), {"BASE": base})
 
@@ -136,7 +136,7 @@ def _build(
                     progress(shortened(line))
     except (DockerException, requests.RequestException) as error:
         why = getattr(error, "explanation", None) or without_secrets(str(error))  # the address has the proxies
-        raise ImageError(f"the build of {what} broke off: {why}\n{tail(last)}") from error
+        raise ImageError(f"the build of {what} was interrupted: {why}\n{tail(last)}") from error
     found = image_id(client, tag) if tag else built
     if failure is not None or not found:
         raise ImageError(f"building {what} failed: {failure or 'it ended without an image'}\n{tail(last)}")
@@ -149,7 +149,7 @@ def shortened(line: str) -> str:
 
 
 def build_from(client: docker.DockerClient, files: Mapping[str, bytes], dockerfile: str) -> str:
-    """The id of an image of these files, built if there is none. Its tag is a digest of them.
+    """Build an image from these files unless it exists; return its id. Its tag is a digest of the files.
 
     Raises:
         ImageError: It cannot be built; the message ends with the last lines of the build.
@@ -174,7 +174,7 @@ def build_context() -> dict[str, bytes]:
 
 
 def proxies() -> dict[str, str]:
-    """The variables with which a build reaches the network through a proxy."""
+    """The environment variables for the proxies that a build uses."""
     return {name: os.environ[name] for name in _PROXIES if os.environ.get(name)}
 
 
@@ -195,7 +195,7 @@ def add_file(archive: tarfile.TarFile, path: str, content: bytes) -> None:
 
 
 def pinned_versions() -> dict[str, str]:
-    """The versions that decide verdicts, by tool or Python package, as the build context names them."""
+    """The versions that can change verdicts, by tool or Python package, as the build context pins them."""
     files = context_files()
     pins = dict(re.findall(r"(?m)^([\w.-]+)==(\S+)", files["requirements.txt"].decode()))
     icarus = re.search(r"(?m)^ARG ICARUS_VERSION=(\S+)", files["Dockerfile"].decode())
@@ -206,7 +206,7 @@ def verify() -> dict[str, str]:
     """Run every tool in a container and return the versions they report, by name.
 
     Raises:
-        ImageError: The image is missing, or a tool in it is missing or has another version than the context names.
+        ImageError: The image is missing, or a tool in it is missing or has another version than the pinned one.
     """
     with connected() as client:
         return checked_versions(run_once(client, find_image(client), ["/bin/sh", "-c", version_script()]))
@@ -217,7 +217,7 @@ def checked_versions(output: str) -> dict[str, str]:
     pins = pinned_versions()
     versions = dict(line.split("\t", 1) for line in output.splitlines() if "\t" in line)
     wrong = [
-        f"{tool} {versions.get(tool, 'missing')} (wants {pin})"
+        f"{tool} {versions.get(tool, 'missing')} (expected {pin})"
         for tool, pin in pins.items()
         if versions.get(tool) != pin
     ]
@@ -250,16 +250,16 @@ def version_script() -> str:
 
 
 def prune(progress: Progress = silent) -> list[str]:
-    """Remove earlier simulation images and what build stages have left; return what was removed, by name or id.
+    """Remove earlier simulation images and leftover build stages; return the names or ids of what was removed.
 
-    The current image, the base, and images that a container uses stay. Waits for a build that uses finished stages.
+    Keeps the current image, the base, and images that a container uses. Waits for a build, which uses finished stages.
     """
     removed = []
     with exclusive("image", progress), connected() as client:
         tags = [tag for image in client.api.images(name=REPOSITORY) for tag in image.get("RepoTags") or []]
         leftovers = client.api.images(quiet=True, filters={"dangling": True, "label": IMAGE_LABEL})
         for name in [*tags, *leftovers]:
-            if name.removeprefix("localhost/") == image_tag():  # Podman names a registry
+            if name.removeprefix("localhost/") == image_tag():  # Podman's prefix
                 continue
             try:
                 client.images.remove(name)
@@ -319,11 +319,11 @@ def _bootstrap(client: docker.DockerClient, progress: Progress) -> None:
 
 
 def debian_mirror() -> str:
-    """The address of the mirror from which this machine's apt has Debian, else of the general one."""
+    """The address of the Debian mirror that this machine's apt uses, otherwise of the general one."""
     mirrors: list[str] = []
     if platform.freedesktop_os_release().get("ID") == "debian":
         targets = ["apt-get", "indextargets", "--format", "$(REPO_URI)", "Created-By: Packages"]
-        # As fetched descriptions say, so that it is no other publisher's source, and not Debian's for security.
+        # By the fetched indexes' origin and label, which exclude other publishers and Debian's security archive.
         mirrors = run_program([*targets, "Origin: Debian", "Label: Debian"], error=ImageError).split()
     return next((mirror for mirror in mirrors if mirror.startswith("http")), _GENERAL_MIRROR)
 

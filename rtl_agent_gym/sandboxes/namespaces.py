@@ -1,16 +1,16 @@
 """Sandboxes without a daemon and without root: Linux namespaces, made by bubblewrap, or by Apptainer.
 
-A `NamespaceSandbox` is process 1 of namespaces of its own: the same warden as in a container. The warden's stdin and
-stdout are one end of a socket pair. It ends when this process closes the other end or ends, also by SIGKILL; with it
-ends everything in the sandbox, whose files are all in memory.
+Process 1 of a `NamespaceSandbox`, in its own namespaces, is the same warden as in a container. The warden's stdin and
+stdout are one end of a socket pair. It ends when this process closes the other end or ends, even by SIGKILL; everything
+in the sandbox ends with it. All files that the sandbox writes are in memory.
 
 Bubblewrap joins a user namespace (`userns.py`) and mounts the root folder, read-only, for a process that has loaded the
-warden and runs nothing else (`zygote.py`). That one forks into the mount, PID, network, IPC, UTS and cgroup namespaces
+warden and runs nothing else (`zygote.py`). It forks into the mount, PID, network, IPC, UTS and cgroup namespaces
 of each sandbox. The new process 1 mounts the work folders (`warden/zygote.py`) and gives up all capabilities before
 anything else runs.
 
-Where this process may use a range of user ids, a sandbox has users of its own, as a container has. Elsewhere it has one
-user, and what a keeper's user id protects in a container, namespaces protect (`warden/relay.py`).
+If this process may use a range of user ids, each sandbox has its own users, as a container has. Otherwise it has one
+user, and namespaces protect what a keeper's user id protects in a container (`warden/relay.py`).
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ from .zygote import ENDING, Launch, Started, Zygote, bubblewrap_options, memory_
 HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
 _UNCOUNTED = ("memfd_create", "memfd_secret", "msgget", "shmget")
-"""Calls that take memory which the warden cannot count: refused where no control group limits the memory."""
+"""System calls for memory that the warden cannot count: refused if no control group limits the memory."""
 _RAISED = {resource.RLIMIT_NOFILE: 1 << 16, resource.RLIMIT_STACK: 8 << 20}
 """Limits that this process raises for itself. A sandbox takes three open files, and 1024 is a usual limit. Its programs
-have this process's limit of the stack; in a container it is usually the kernel's default."""
+inherit this process's stack limit; in a container it is usually the kernel's default."""
 _DECISIVE = {"data": "d", "as": "v", "fsize": "f", "cpu": "t"}
 """Limits that can change a verdict, with their letters for ``ulimit``."""
 _CPU_SECONDS = 1800
-"""Processor time that a process needs to be able to use, as in a grading of ten minutes on two processors."""
+"""Processor seconds that a process must be allowed to use, as in a grading of ten minutes on two processors."""
 _NOTICE = 1.0
 """Seconds within which this process notices that a sandbox has ended."""
 
 
 class NamespaceSandbox(WardenSandbox):
-    """One sandbox; see above. `host` is its provider's; other arguments as for `WardenSandbox`."""
+    """One sandbox; see above. `host` is its provider's; see `WardenSandbox` for the other arguments."""
 
     def __init__(
         self, host: NamespaceHost, spec: SandboxSpec, budget: Budget, on_close: Callable[[NamespaceSandbox], None]
@@ -108,18 +108,18 @@ class NamespaceSandbox(WardenSandbox):
                 os.close(errors)
         if self._group is not None:
             await asyncio.to_thread(self._enter, self._group)
-            with contextlib.suppress(OSError):  # it has ended: the channel tells why
+            with contextlib.suppress(OSError):  # it has ended, and the channel reports why
                 near.send(b"\n")  # process 1 waits for it
         self._channel = await Channel.open(near, self._name, self._read_errors)
 
     def _enter(self, group: SandboxGroup) -> None:
         assert self._started is not None
-        if not self._started.pid:  # it has ended: the channel tells why; to the kernel, 0 is the writer
+        if not self._started.pid:  # it has ended, and the channel reports why; writing 0 would move this process
             return
         try:
             for path in group.entries:
                 path.write_text(str(self._started.pid))
-        except ProcessLookupError:  # the same
+        except ProcessLookupError:  # it has ended
             return
         except OSError as error:
             raise SandboxError(f"sandbox {self._name} cannot be put into its control group: {error}") from error
@@ -134,7 +134,7 @@ class NamespaceSandbox(WardenSandbox):
             self.budget.drop_groups(str(error))
 
     def _wanted(self) -> dict[str, Any]:
-        """What process 1 should be, for `warden/zygote.py`."""
+        """The description of process 1, for `warden/zygote.py`."""
         root, ranged = self._host.root_of(self.spec), self._host.ranged
         guarded = self._group is None
         limits = _own_limits(self.spec, guarded=guarded)
@@ -176,7 +176,7 @@ class NamespaceSandbox(WardenSandbox):
             ended = self._started.ended
             if not await set_within(ended, ENDING):
                 self._started.kill()
-                if not await set_within(ended, START_PATIENCE):  # what would report its end stands still
+                if not await set_within(ended, START_PATIENCE):  # the zygote, which would report its end, hangs
                     self._zygote.kill()
                     await set_within(ended, ENDING)
         self._close_descriptors()
@@ -200,7 +200,7 @@ class NamespaceSandbox(WardenSandbox):
         return None if seconds is None else CpuTime(seconds, time.monotonic())
 
     async def _own_doing(self, before: CpuTime | None) -> str:
-        if self._group is None:  # without its counters nothing is known
+        if self._group is None:  # without a group's counters, the cause is unknown
             return ""
         assert self._started is not None
         assert self._channel is not None
@@ -216,10 +216,10 @@ class NamespaceSandbox(WardenSandbox):
 
 
 class NamespaceHost:
-    """What the sandboxes of one provider share: the root and, where there is one, a range of users."""
+    """What the sandboxes of one provider share: the root and, if there is one, the range of users."""
 
     locks = False
-    """Whether what is mounted when a sandbox starts is not read-only yet."""
+    """Whether process 1 of a sandbox must make the root's mounts read-only."""
     grouped = True
     """Whether a sandbox may have a control group."""
 
@@ -259,7 +259,7 @@ class NamespaceHost:
         return self._users
 
     def zygote(self, spec: SandboxSpec, *, groups: bool) -> Zygote:
-        """What starts sandboxes of a kind. Raises `SandboxError`, such as `ImageError` if their root was replaced."""
+        """The zygote for sandboxes of a spec. Raises `SandboxError`, such as `ImageError` if the root was replaced."""
         root = self.root_of(spec)
         missing = missing_folders(root.folder, folders(spec, 0))
         programs = programs_folder(spec.programs) if spec.programs else None
@@ -275,12 +275,12 @@ class NamespaceHost:
 
     @contextlib.contextmanager
     def launch(self, root: Root, missing: Collection[str], *, groups: bool, programs: Path | None) -> Iterator[Launch]:
-        """How a zygote is started, for use within the context.
+        """How to start a zygote, within the context.
 
         Args:
-            root, groups: The files of its sandboxes, and whether they have control groups.
-            missing: Folders to be made in it; see `missing_folders`.
-            programs: A folder that they have at `programs.PLACE`; None for none.
+            root, groups: The root of its sandboxes, and whether they have control groups.
+            missing: Folders to create in the root; see `missing_folders`.
+            programs: The folder to mount at `programs.PLACE`; None for none.
         """
         users = self.users
         options = bubblewrap_options(root.folder, missing, ranged=users.ranged, groups=groups, programs=programs)
@@ -301,7 +301,7 @@ class NamespaceHost:
         return self.built[spec.image]
 
     def abandon(self) -> None:
-        """End what starts sandboxes, without its event loop. Idempotent."""
+        """End the zygotes without their event loop. Idempotent."""
         for zygote in self._zygotes.values():
             zygote.abandon()
         users, self._users, self.root = self._users, None, None
@@ -309,7 +309,7 @@ class NamespaceHost:
             users.close()
 
     async def close(self) -> None:
-        """The same; return when it is gone. Idempotent."""
+        """End the zygotes; return when they are gone. Idempotent."""
         for zygote in self._zygotes.values():
             await zygote.close()
         self.abandon()
@@ -325,11 +325,11 @@ def raise_limits() -> None:
 
 
 def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
-    """The limits of each process of a sandbox, at most this process's own hard ones, which no sandbox can raise.
+    """The limits of each process of a sandbox, at most this process's hard limits, which a sandbox cannot raise.
 
-    Where a sandbox has no limit of its own, as of processor time, it has this process's hard one, not the soft one. It
-    is `guarded` if no control group limits its memory. Raises `SandboxError` if this process's hard limit of memory,
-    the size of a file or processor time is lower than a sandbox needs.
+    Where a sandbox has no limit of its own, such as for processor time, this process's hard limit applies, not the soft
+    one. A sandbox is `guarded` if no control group limits its memory. Raises `SandboxError` if this process's hard
+    limit of memory, file size or processor time is lower than a sandbox needs.
     """
     inherited = {"as": spec.memory, "cpu": _CPU_SECONDS} | ({} if guarded else {"data": spec.memory})
     limits = process_limits(spec) | {"nproc": spec.pids, "data": spec.memory} | inherited
@@ -348,7 +348,7 @@ def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
 
 
 def check_namespaces() -> str:
-    """Whether such sandboxes can be made here; describes them in a sentence.
+    """Check that such sandboxes can be started here; describe them in a sentence.
 
     Raises `SandboxError` if bubblewrap is missing, the kernel refuses a user namespace, or this user's limits are too
     low; `ImageError` if the image has not been unpacked.
@@ -363,7 +363,7 @@ def check_namespaces() -> str:
 
 
 class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
-    """Makes sandboxes of namespaces on this machine.
+    """Starts sandboxes of namespaces on this machine.
 
     Example:
         async with NamespaceSandboxes() as provider:
@@ -407,20 +407,20 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
 
 def image_file(root: Root) -> Path:
-    """What Apptainer runs: the SIF file ``root.sif`` beside a root folder, if there is one, else the folder."""
+    """The image for Apptainer: the SIF file ``root.sif`` beside the root folder if it exists, otherwise the folder."""
     file = root.folder.with_name("root.sif")
     return file if file.is_file() else root.folder
 
 
 class ApptainerHost(NamespaceHost):
-    """The same below Apptainer: on clusters that have it, and no bubblewrap.
+    """The same with Apptainer, for clusters that have it but no bubblewrap.
 
-    Apptainer starts the same zygote below the same root folder, or below a SIF file beside it. Each sandbox has a user
-    namespace, so the limits, the filter of system calls and the read-only root are those of a sandbox with one user.
+    Apptainer starts the same zygote in the same root folder, or in a SIF file beside it. Each sandbox has its own user
+    namespace, so the limits, the system call filter and the read-only root are those of a sandbox with one user.
 
-    What Apptainer cannot hold is refused. Its containers have a single user, so each sandbox has one. Root gets none,
-    since the kernel does not limit its processes. Apptainer's own limits need control groups that root has delegated:
-    none of them is used. Harnesses' own images are built by bubblewrap, and are refused without it.
+    What Apptainer cannot enforce is refused. Its containers have one user, so each sandbox has one. Root gets no
+    sandboxes, since the kernel does not limit root's processes. Apptainer's own limits need control groups that root
+    has delegated, and are not used. Harnesses' own images are built by bubblewrap, and refused without it.
     """
 
     locks = True
@@ -441,14 +441,14 @@ class ApptainerHost(NamespaceHost):
     @contextlib.contextmanager
     def launch(self, root: Root, missing: Collection[str], *, groups: bool, programs: Path | None) -> Iterator[Launch]:
         if programs is not None:
-            raise SandboxError("below Apptainer, agents have no programs in their sandboxes; use namespaces or Docker")
+            raise SandboxError("with Apptainer, sandboxes cannot have the programs of agents; use namespaces or Docker")
         scratch = [word for path in missing for word in ("--scratch", path)]
         command, environment = apptainer_exec(image_file(root), *scratch)
         yield Launch(command, single=True, environment=environment)
 
 
 class ApptainerSandboxes(NamespaceSandboxes):
-    """Makes sandboxes below Apptainer on this machine.
+    """Starts sandboxes with Apptainer on this machine.
 
     Example:
         async with ApptainerSandboxes() as provider:
@@ -461,7 +461,7 @@ class ApptainerSandboxes(NamespaceSandboxes):
 
 
 def check_apptainer() -> str:
-    """Whether Apptainer and the image are here; describes them in a sentence. Starts nothing.
+    """Check that Apptainer and the image are here; describe them in a sentence. Starts nothing.
 
     Raises `SandboxError` if Apptainer is missing, `ImageError` if the image has not been unpacked.
     """

@@ -1,11 +1,11 @@
 """A pool of sandboxes that are started in advance.
 
 Starting a container takes a tenth of a second or more; a waiting one is available at once. Each is used only once, so
-nothing of one use reaches the next.
+nothing carries over from one use to the next.
 
 Submissions arrive in bursts: a group of episodes ends at about the same time, then models think. So most sandboxes are
-started and ended while none are in use. Meanwhile, the pool starts only half as many as are in use, and keeps a limited
-number of used ones open. Of those for grading, no more wait than have been in use at once.
+started and ended while none are in use. While some are in use, the pool keeps at most half as many waiting (at least
+one), and a limited number of used ones open. For grading, it keeps at most as many waiting as were ever in use at once.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ..errors import SandboxError
 from .protocol import Sandbox, SandboxProvider, SandboxSpec
 
 PAUSE = 0.05
-"""Seconds until the next sandbox is started after one was handed out, and until an agent's is ended after its use. Both
-would take the processors from the first requests to the one that was handed out."""
+"""Seconds to wait before starting a sandbox after one was handed out, and before ending an agent's after its use.
+Without the wait, both would slow down the first requests to the sandbox that was handed out."""
 
 
 @dataclass
 class _Shelf:
     spec: SandboxSpec
     waiting: deque[asyncio.Task[Sandbox]] = field(default_factory=deque)
-    """They are ready, or still starting."""
+    """Sandboxes that are ready or still starting."""
 
 
 class _Lent:
@@ -51,7 +51,7 @@ class WaitingSandboxes(SandboxProvider):
 
     Args:
         provider: Creates the sandboxes.
-        size: Number of waiting sandboxes per spec, at most.
+        size: Maximum number of waiting sandboxes per spec.
     """
 
     def __init__(self, provider: SandboxProvider, size: int = 2) -> None:
@@ -91,7 +91,7 @@ class WaitingSandboxes(SandboxProvider):
         return self._provider.grading()
 
     async def create(self, spec: SandboxSpec | None = None) -> Sandbox:
-        """An unused sandbox: a waiting one if there is any, one that is starting, or a new one."""
+        """An unused sandbox: a waiting one if there is one, otherwise one that is starting, otherwise a new one."""
         shelf = self._shelf(spec or SandboxSpec())
         refill: Callable[[], object] = functools.partial(self._refill, shelf)
         try:
@@ -141,7 +141,7 @@ class WaitingSandboxes(SandboxProvider):
         return shelf
 
     def _refill(self, current: _Shelf) -> None:
-        """Start what is missing; end the least recently used beyond twice `size` in all, and everything once closed."""
+        """Start missing ones; end those of the oldest specs beyond twice `size` in all, and all of them once closed."""
         closing = self._closing.is_set()
         wanted = self._size if current.spec.role == "agent" else min(self._size, self._most_in_use)
         if self._in_use:

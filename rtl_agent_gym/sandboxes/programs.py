@@ -1,7 +1,7 @@
-"""Programs of agents that work inside sandboxes: folders on this machine, which their sandboxes have read-only.
+"""Programs of third-party agents that work inside sandboxes: folders on this machine, mounted read-only in sandboxes.
 
-Each one is installed by npm from a list of packages with their digests (``program_lists/``), without running any of
-their scripts. A folder's name has the digest of its list, so another list is another folder.
+Each is installed by npm from a list of packages with digests (``program_lists/``), without running any script of the
+packages. A folder's name contains the digest of its list, so a changed list gets a new folder.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from ..files import cache_folder, keep_folder
 from .daemon import Progress, find_program, run_program
 
 PLACE = "/mnt"
-"""Where a sandbox has them."""
+"""The folder where a sandbox has them."""
 PROGRAMS = ("opencode", "claude-code", "codex", "qwen-code", "pi")
 """The agents whose programs can be installed."""
 _FILES = ("package.json", "package-lock.json")
 
 
 def programs_id(agent: str) -> str:
-    """What identifies the programs of an agent, for `SandboxSpec.programs`: its name and the digest of its list."""
+    """The id of an agent's programs, for `SandboxSpec.programs`: the agent's name and the digest of its list."""
     digest = hashlib.sha256(repr([_list_of(agent)[name] for name in _FILES]).encode()).hexdigest()
     return f"{agent}-{digest[:12]}"
 
@@ -56,9 +56,9 @@ def install_programs(agent: str, progress: Progress) -> Path:
             (made / name).write_text(text, encoding="utf-8")
         options = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-progress")
         run_program([npm, "install", "--prefix", str(made), *options], error=ImageError)
-        for path in (made, *made.rglob("*")):  # a sandbox is another user
+        for path in (made, *made.rglob("*")):  # a sandbox runs as another user
             if not path.is_symlink():
-                runs = path.is_dir() or _is_program(path)  # a script of the package would have made it one
+                runs = path.is_dir() or _is_program(path)  # usually done by a script of the package
                 path.chmod(path.stat().st_mode | (0o555 if runs else 0o444))
 
     return keep_folder(cache_folder("programs") / programs_id(agent), install, progress)

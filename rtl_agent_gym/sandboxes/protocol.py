@@ -26,8 +26,8 @@ class SandboxSpec:
     image: str | None = None
     """Image name or id; None for the package's own simulation image."""
     role: Literal["agent", "scoring"] = "agent"
-    """``agent``: everything runs as one unprivileged user. ``scoring``: there is a second user, the
-    keeper; processes of the first user can neither change the keeper's files nor signal its processes."""
+    """``agent``: everything runs as one unprivileged user. ``scoring``: there is a second user, the keeper;
+    processes of the first user can neither change the keeper's files nor signal its processes."""
     memory: int = 2 << 30
     """Maximum memory of all processes and the work folder together."""
     cpus: float = 2.0
@@ -47,13 +47,13 @@ class SandboxSpec:
     standby: tuple[str, ...] = ()
     """The command of a process started with the sandbox, in the folder /; see `Sandbox.standby`."""
     for_grading: bool = False
-    """Whether one in the agent's role uses the budget of gradings, since an agent may be waiting for the grading."""
+    """Whether one in the agent's role uses the budget of gradings, since an agent may be waiting for it."""
     network: str = ""
     """An existing Docker network to join; empty for no network."""
     programs: str = ""
     """The id of an agent's programs, mounted read-only (`programs.programs_id`); empty for none."""
     kind: str = field(default="auto", compare=False, repr=False)
-    """The kind of sandbox, as in the option `sandbox`. An environment chooses its provider by it; providers ignore it."""
+    """The kind of sandbox, as in the option `sandbox`. Environments choose a provider by it; providers ignore it."""
 
     @property
     def room(self) -> Literal["agent", "scoring"]:

@@ -1,4 +1,4 @@
-"""What a command or a process did, and files of a sandbox.
+"""The results of commands and processes, and files of a sandbox.
 
 `cut` turns the raw bytes of a shell without a terminal into text that a model can read.
 """
@@ -17,11 +17,11 @@ WORK_DIR = "/code"
 
 _ESCAPES = re.compile(
     r"\x1b\[[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, clear
-    r"|\x1b[\]PX^_][^\x00-\x1f]*(?:\x07|\x1b\\)?"  # OSC and other strings; a stray one ends with its line
+    r"|\x1b[\]PX^_][^\x00-\x1f]*(?:\x07|\x1b\\)?"  # OSC and other strings; an unterminated one ends with its line
     r"|\x1b[ -/]*[0-~]"
 )
 _CONTROLS = {code: "\ufffd" for code in range(0x20) if chr(code) not in "\t\n\r"} | {0x7F: "\ufffd"}
-_CONTROLS[0x08] = _CONTROLS[0x0C] = ""  # backspace and form feed only move a cursor that is not there
+_CONTROLS[0x08] = _CONTROLS[0x0C] = ""  # backspace and form feed only move a cursor, and there is none
 
 
 class FoundFiles(dict[str, bytes]):
@@ -49,7 +49,7 @@ class FoundFiles(dict[str, bytes]):
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """Files to read as soon as a command has ended. The fields are the arguments of `Sandbox.read_files`."""
+    """Files to read right after a command. The fields are the arguments of `Sandbox.read_files`."""
 
     paths: Sequence[str]
     first: Sequence[str] = ()
@@ -60,19 +60,19 @@ class ReadRequest:
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What one command of the persistent shell, or one process beside it, did."""
+    """The result of one command of the persistent shell, or of one process beside it."""
 
     output: str
     """stdout and stderr in the order they were written, decoded as UTF-8 with U+FFFD for invalid bytes. If it is longer
-    than the limit, its head and tail, and a line between them with the lengths before and after."""
+    than the limit, its head and tail, with a line between them that gives the lengths before and after the cut."""
     exit_code: int | None
-    """The exit status (128 + n after signal n); None when the time ran out."""
+    """The exit status (128 + n after signal n); None after a time-out."""
     timed_out: bool = False
-    """Whether the time ran out and the command's processes were ended."""
+    """Whether it timed out, and its processes were ended."""
     truncated: bool = False
     """Whether `output` was cut."""
     output_chars: int = 0
-    """Characters that were written before the cut."""
+    """Characters of output before the cut."""
     seconds: float = 0.0
     """Wall time."""
     restarted: str | None = None
@@ -84,9 +84,9 @@ class CommandResult:
 
 
 def readable(data: bytes, *, complete: bool = True) -> str:
-    """UTF-8 with U+FFFD for what is none, without terminal control sequences, line ends as ``\\n``.
+    """Decode UTF-8, with U+FFFD for invalid bytes, without terminal control sequences, and with ``\\n`` as line ends.
 
-    A character that is cut in two at the end of what is not `complete` is left out.
+    If `data` is not `complete`, a character that is cut in two at its end is omitted.
     """
     text = _ESCAPES.sub("", codecs.getincrementaldecoder("utf-8")("replace").decode(data, complete))
     return text.replace("\r\n", "\n").translate(_CONTROLS)
@@ -96,9 +96,9 @@ def cut(data: bytes, size: int, chars: int, limit: int) -> tuple[str, bool]:
     """The text of an output, and whether it was cut.
 
     Args:
-        data: Its first and last bytes; all of it when ``len(data) == size``.
-        size: Bytes there were.
-        chars: Characters there were.
+        data: Its first and last bytes; the whole output if ``len(data) == size``.
+        size: Bytes of the whole output.
+        chars: Characters of the whole output.
         limit: Characters to keep, half of them from the head and half from the tail.
     """
     if len(data) == size:
@@ -109,7 +109,7 @@ def cut(data: bytes, size: int, chars: int, limit: int) -> tuple[str, bool]:
         chars = len(text)
     else:
         middle = (len(data) + 1) // 2
-        rest = data[middle : middle + 3].lstrip(CONTINUATION) + data[middle + 3 :]  # of a character cut in two
+        rest = data[middle : middle + 3].lstrip(CONTINUATION) + data[middle + 3 :]  # less the rest of a cut character
         head, tail = readable(data[:middle], complete=False), readable(rest)
         head, tail = head[: limit - limit // 2], tail[max(0, len(tail) - limit // 2) :]
     kept = len(head) + len(tail)

@@ -1,8 +1,8 @@
-"""Builds a root folder by the steps of a Dockerfile, without Docker.
+"""Builds a root folder from the steps of a Dockerfile, without Docker.
 
-`RootSteps` runs the steps of one stage. The steps of a harness's Dockerfile change a copy of the simulation image's
-root (`build_root`): one stage on that image, with the instructions that harnesses use, and steps without a network.
-Anything else is an error that says so: such a problem needs Docker. `root_image` builds the simulation image itself.
+`RootSteps` runs the steps of one stage. `build_root` runs those of a harness's Dockerfile in a copy of the simulation
+image's root: one stage on that image, with the instructions that harnesses use, and without a network. Anything else is
+an error that says so: such a problem needs Docker. `root_image` builds the simulation image itself.
 """
 
 from __future__ import annotations
@@ -29,29 +29,29 @@ from .userns import UserNamespace, as_builder, bubblewrap
 from .zygote import memory_file
 
 _VERSION = 3
-"""Part of the key of every built root: changes when the same steps make another one."""
+"""Part of the key of every built root; increased when the same steps give another root."""
 _STEP_SECONDS = 600.0
 _RESOLVER = "/etc/resolv.conf"
 _IGNORED = ("LABEL", "EXPOSE", "MAINTAINER", "STOPSIGNAL", "HEALTHCHECK", "CMD", "ENTRYPOINT")
-"""Instructions that change nothing of a sandbox."""
+"""Instructions that have no effect on a sandbox."""
 _LOGGER = logging.getLogger(__name__)
 
 
 def build_root(base: Root, files: Mapping[str, bytes], dockerfile: str) -> Root:
-    """The root that a Dockerfile makes of the simulation image's (`base`); built once for the same files and image.
+    """Build the root of a Dockerfile from the simulation image's root (`base`), once for the same files and image.
 
-    Files and Dockerfile are as for `SandboxProvider.build_image`, and so is `ImageError`; its message says which
-    instruction is the reason.
+    See `SandboxProvider.build_image` for the files, the Dockerfile and `ImageError`; its message names the instruction
+    that failed.
     """
     key = hashlib.sha256(repr((_VERSION, base.digest, dockerfile, sorted(files.items()))).encode()).hexdigest()
     place = roots_folder() / f"harness-{key[:24]}"
-    if (known := find_built(place)) is not None:  # also where the folder is read-only, or others build for minutes
+    if (known := find_built(place)) is not None:  # even if the folder is read-only, or another build takes minutes
         return known
     try:
         with locked(silent):
             if (known := find_built(place)) is None:
                 known = _build(base, files, dockerfile, place, f"sha256:{key}")
-    except UsageError as error:  # what is in a folder that cannot be written can still be used
+    except UsageError as error:  # roots in a read-only folder can still be used
         raise ImageError(str(error)) from error
     return known
 
@@ -60,7 +60,7 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
     stages = read_stages(files[dockerfile].decode(errors="replace"))
     if len(stages) != 1 or stages[0].base != base.digest:
         found = ", ".join(stage.base for stage in stages) or "none"
-        raise ImageError(f"without Docker, a harness has one stage on the simulation image, not {found}")
+        raise ImageError(f"without Docker, a harness needs one stage on the simulation image, not {found}")
     if any(step.keyword in ("RUN", "WORKDIR") for step in stages[0].steps):
         try:
             bubblewrap()
@@ -82,10 +82,10 @@ class RootSteps:
     """Runs the steps of a stage in a root folder.
 
     Args:
-        root, runner: The folder, and what runs their commands.
+        root, runner: The root folder, and the runner of the steps' commands.
         environment: Variables of the steps, to which ENV adds.
         inputs: The roots of other stages, by name, in the same folder as this one.
-        folder: Where they run, until a WORKDIR.
+        folder: The steps' working folder, until a WORKDIR.
     """
 
     def __init__(
@@ -135,10 +135,10 @@ class RootSteps:
 
 
 class StepRunner:
-    """Runs commands as root of a user namespace, with nothing of this machine but a root folder.
+    """Runs commands as root of a user namespace, with access only to a root folder.
 
-    `users` is the namespace of an image's build, which has a network and all users of a system; None for one user,
-    without a network and with a time limit.
+    `users` is the namespace for building the simulation image, with a network and all system users; None for a single
+    user, no network and a time limit.
     """
 
     def __init__(self, users: UserNamespace | None = None) -> None:
@@ -147,7 +147,7 @@ class StepRunner:
         self._stopped = False
 
     def run(self, root: Path, command: str, environment: Mapping[str, str], folder: str) -> None:
-        """Run a command of the shell in a root. Raises `ImageError` if it fails, with its last lines."""
+        """Run a shell command in a root. Raises `ImageError` if it fails, with its last lines."""
         if self.users is None:
             words = [bubblewrap(), "--unshare-all", "--unshare-user", "--uid", "0", "--gid", "0", "--cap-drop", "ALL"]
             words += ["--die-with-parent", "--new-session"]
@@ -155,14 +155,14 @@ class StepRunner:
             words = as_builder(self.users, network=True)
             environment = {"HOME": "/root", **environment}
         words += ["--clearenv", "--bind", str(root), "/", "--dev", "/dev", "--proc", "/proc"]
-        if self.users is not None:  # what the image's own build leaves there would be part of its content
+        if self.users is not None:  # files that the image's build leaves in /tmp would be part of its content
             words += ["--perms", "1777", "--tmpfs", "/tmp"]
             if os.path.exists(_RESOLVER):
                 words += ["--ro-bind", _RESOLVER, _RESOLVER]
         variables = [word for name, value in environment.items() for word in ("--setenv", name, value)]
         if "\0" in "".join(variables):
             raise ValueError("a variable contains a NUL character")
-        # Every user of this machine can read a command, and a proxy's address may have a password.
+        # Every user of this machine can read command lines, and a proxy's address may have a password.
         arguments = memory_file(b"".join(os.fsencode(word) + b"\0" for word in variables))
         try:
             words += ["--args", str(arguments), "--chdir", folder, "--", "/bin/sh", "-c", command]
@@ -171,7 +171,7 @@ class StepRunner:
             os.close(arguments)
 
     def link(self, source_root: Path, source: str, root: Path, target: str) -> None:
-        """Link what a finished root has at `source` into another one of the same folder, as root's files."""
+        """Hard-link `source` of a finished root into another root beside it, owned by root."""
         assert self.users is not None
         script = """
             if [ -d "$1" ]; then mkdir -p "$2"; set -- "$1/." "$2"; fi
@@ -187,7 +187,7 @@ class StepRunner:
         self._finish([*words, *command], shlex.join(command))
 
     def stop(self) -> None:
-        """End the commands that run, and those that begin."""
+        """Kill the running commands, and those that start later."""
         self._stopped = True
         for process in list(self._running):
             process.kill()

@@ -1,12 +1,12 @@
-"""The simulation image as a folder: the root of sandboxes without a daemon, and of programs that look into it.
+"""The simulation image as a folder: the root of sandboxes without a daemon, and of programs that inspect it.
 
 `unpack` writes it once for each version of the image, from a Docker daemon or from a file that ``rtl-agent-gym image
 save`` or ``docker save`` wrote. The variable RTL_GYM_ROOTS names the folder for all versions, for example on a disk
-that several machines share. Beside each root lies a record with the digest of its content, which is computed from what
-was written and is the same as in Docker.
+that several machines share. Beside each root is a record with the digest of its content, which is computed from the
+written files and is the same as in Docker.
 
-A root belongs to the user who unpacked it, so set-user-id bits would let its other readers act as that user. They are
-left out; the record has the modes, which count for the digest.
+A root belongs to the user who unpacked it, so set-user-id bits would let other users act as that user. They are
+removed; the record has the original modes, which are part of the digest.
 """
 
 from __future__ import annotations
@@ -48,18 +48,18 @@ VARIABLE = "RTL_GYM_ROOTS"
 """The environment variable with the folder of all roots."""
 RECORD = "image.json"
 _DELETED, _EMPTIED = ".wh.", ".wh..wh..opq"
-"""What the names of a layer's entries begin with that delete a file, or all earlier ones of a folder."""
+"""How the names of a layer's entries begin that delete a file, or all earlier files of a folder."""
 _SCRATCH = (".unpacking-", ".building-")
-"""What the names of folders begin with that are not complete."""
+"""How the names of incomplete folders begin."""
 SPECIAL_BITS = stat.S_ISUID | stat.S_ISGID
 UNCHANGED = "/mnt"
-"""Where a program of `run_in` finds the root's files again, as they are; at ``/``, Apptainer adds lines to some."""
+"""Where a program of `run_in` finds the root's original files; Apptainer adds lines to some of those at ``/``."""
 ISOLATION = (
-    "--userns",  # also where Apptainer is installed with set-user-id
+    "--userns",  # even if Apptainer is installed with set-user-id
     "--containall",  # PID and IPC namespaces; no files, devices and variables of the machine
     "--no-home",
     "--no-mount",
-    "home,cwd,tmp,sys,hostfs,bind-paths",  # whatever the machine's configuration mounts
+    "home,cwd,tmp,sys,hostfs,bind-paths",  # everything that the machine's configuration mounts
     "--cleanenv",
     "--no-eval",
     "--no-privs",
@@ -69,13 +69,13 @@ ISOLATION = (
     "none",
     "--no-init",  # the warden is process 1
     "--no-umask",
-    "--writable-tmpfs",  # places for the folders in memory; the warden makes the root read-only
+    "--writable-tmpfs",  # to create the folders in memory; the warden makes the root read-only
     "--pwd",
     "/",
 )
-"""Options of ``apptainer exec``. ``--security`` is for root only; the warden has a filter of its own."""
+"""Options of ``apptainer exec``. ``--security`` is for root only; the warden has its own filter."""
 _KEPT = ("HOME", "PATH", "TMPDIR", "USER")
-"""The variables that Apptainer itself gets. Others, such as APPTAINER_BIND, could change what the options say."""
+"""The variables that Apptainer itself gets. Others, such as APPTAINER_BIND, could override the options."""
 
 
 class Root(Content):
@@ -85,9 +85,9 @@ class Root(Content):
     """The image's name, which identifies what it was built from."""
     environment: dict[str, str]
     modes: dict[str, int]
-    """The modes of files whose set-user-id and set-group-id bits were left out, by path."""
+    """The original modes of files whose set-user-id and set-group-id bits were removed, by path."""
     folder: Path = Field(default=Path(), exclude=True)
-    """Where it is: the root of a sandbox. No part of the record."""
+    """Its path, the root of sandboxes. Not part of the record."""
 
 
 def roots_folder() -> Path:
@@ -109,16 +109,16 @@ def find_root() -> Root:
         lacks = "damaged" if (place / RECORD).exists() else "not"
         raise ImageError(
             f"the simulation image {image_tag()} is {lacks} in {place}; build it with: rtl-agent-gym image build "
-            "--sandbox namespaces, unpack one with: rtl-agent-gym image unpack, or name the folder of another in "
+            "--sandbox namespaces, unpack one with: rtl-agent-gym image unpack, or set the folder with the image in "
             f"{VARIABLE}"
         )
     return root
 
 
 def find_built(place: Path) -> Root | None:
-    """The root in a folder, unless there is none or its record is damaged, as by a loss of power.
+    """The root in a folder; None if there is none or its record is damaged, for example by a loss of power.
 
-    No `prune` removes it while this process lives. Raises `ImageError` if the record cannot be read.
+    `prune` does not remove it while this process runs. Raises `ImageError` if the record cannot be read.
     """
     try:
         found = Root.model_validate_json(held(place / RECORD))
@@ -130,7 +130,7 @@ def find_built(place: Path) -> Root | None:
 
 
 def require_unchanged(root: Root) -> None:
-    """Raise `ImageError` if a root is no longer there, or another has taken its place since it was found."""
+    """Raise `ImageError` if a root has been removed or replaced since it was found."""
     place = root.folder.parent
     with contextlib.suppress(OSError, ValidationError):
         if Root.model_validate_json((place / RECORD).read_bytes()).digest == root.digest:
@@ -141,11 +141,11 @@ def require_unchanged(root: Root) -> None:
 
 
 _records: dict[Path, int] = {}
-"""Descriptors of the records of roots that this process uses: `prune` leaves what is locked."""
+"""Locked descriptors of the records of roots that this process uses; `prune` keeps locked roots."""
 
 
 def held(record: Path) -> bytes:
-    """Read a record and lock it, shared, until this process ends."""
+    """Read a record, and hold a shared lock on it until this process ends."""
     content, known = record.read_bytes(), _records.get(record)
     if known is not None and not os.path.samestat(os.fstat(known), record.stat()):  # it was built again
         os.close(_records.pop(record))
@@ -158,13 +158,13 @@ def held(record: Path) -> bytes:
 
 
 def unpack(source: Path | None = None, progress: Progress = silent, *, digest: str | None = None) -> Root:
-    """Unpack the simulation image, unless it has been.
+    """Unpack the simulation image, unless that has been done.
 
     Args:
-        source: A file of ``image save`` or ``docker save``, or of ``image export``; None for the image of the Docker
-            daemon, or what has been unpacked.
-        digest: Of the content that it must have; None for what its build recorded. As for `image.load_image`, no
-            protection from an image made to deceive.
+        source: A file from ``image save``, ``docker save`` or ``image export``; None for the Docker daemon's image, or
+            the root that has been unpacked.
+        digest: The required digest of its content; None for what its build recorded. As for `image.load_image`, it
+            does not protect from a malicious image.
 
     Raises:
         ImageError: There is no such image, or it was changed after its build.
@@ -204,9 +204,9 @@ def record(
     source: str,
     progress: Progress,
 ) -> Root:
-    """Write the record of a root that is complete, in the folder `root` of `scratch`; other values are as in `Root`.
+    """Write the record of a complete root, which is the folder `root` of `scratch`; see `Root` for the other values.
 
-    Raises `ImageError`, which names the `source`, if its content has another digest, unless that is None.
+    Raises `ImageError`, which names the `source`, if its content does not have the `digest`, unless that is None.
     """
     progress("computing the digest of its content")
     content = _read(scratch / "root", modes)
@@ -224,29 +224,29 @@ def _checked(root: Root, digest: str | None, source: str) -> Root:
 
 @contextlib.contextmanager
 def locked(progress: Progress, folder: Path | None = None) -> Iterator[list[str]]:
-    """Let one process at a time write into a folder of roots. Removes what a killed one has left there, and yields it.
+    """Let one process at a time write into a folder of roots. Removes leftovers of killed ones, and yields their paths.
 
-    Without `folder` it is `roots_folder`. Raises `UsageError` if it cannot be written.
+    The default of `folder` is `roots_folder()`. Raises `UsageError` if it cannot be written.
     """
     folder = folder or roots_folder()
     with writing("the root folder", folder):
         folder.mkdir(parents=True, exist_ok=True)
-        with exclusive("root", progress, folder / ".lock") as shared:  # if not, another machine may write there
+        with exclusive("root", progress, folder / ".lock") as shared:  # otherwise another machine may write there
             left = [path for prefix in _SCRATCH for path in folder.glob(f"{prefix}*")] if shared else []
             yield [str(path) for path in left if remove_unused(path)]
 
 
 def remove_unused(folder: Path) -> bool:
-    """Remove a root, or what is left of one, unless a process uses it; return whether it is gone."""
+    """Remove a root, complete or not, unless a process uses it; return whether it is gone."""
     with contextlib.ExitStack() as stack:
         try:
-            file = stack.enter_context((folder / RECORD).open("r+b"))  # NFS has no exclusive locks of what is read-only
+            file = stack.enter_context((folder / RECORD).open("r+b"))  # on NFS, an exclusive lock needs write access
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except FileNotFoundError:  # not complete
+        except FileNotFoundError:  # incomplete
             pass
         except OSError:  # it is another user's or in use, or the file system has no locks
             return False
-        if not folder.name.startswith(_SCRATCH):  # what is left if this is killed is a leftover
+        if not folder.name.startswith(_SCRATCH):  # so that the rest is a leftover if this is killed
             folder = folder.rename(folder.with_name(f"{_SCRATCH[0]}{folder.name}"))
         remove_tree(folder)
     return not folder.exists()
@@ -256,21 +256,21 @@ def remove_unused(folder: Path) -> bool:
 def in_scratch(prefix: str, place: Path) -> Iterator[Path]:
     """A new folder that becomes `place` at the end of the context, or is removed if there is an error.
 
-    It replaces what is there, which stays as a leftover as long as a process uses it.
+    It replaces an existing `place`, which stays as a leftover while a process uses it.
     """
     scratch = Path(tempfile.mkdtemp(prefix=prefix, dir=place.parent))
     earlier = scratch.with_name(f"{scratch.name}-old")
     try:
         yield scratch
         scratch.chmod(0o755)
-        flush(scratch)  # else a loss of power could leave empty files below the new name
+        flush(scratch)  # otherwise a loss of power could leave empty files below the new name
         if place.exists():
             place.rename(earlier)
         os.rename(scratch, place)
     finally:
         remove_tree(scratch)
     if earlier.exists():
-        held(place / RECORD)  # so that this process no longer holds the earlier one
+        held(place / RECORD)  # which releases this process's lock on the earlier one
         remove_unused(earlier)
 
 
@@ -287,7 +287,7 @@ def prune() -> list[str]:
 
 
 def remove_tree(folder: Path) -> None:
-    """Remove a folder, also folders in it that their owner may not change, and what the steps of a build own."""
+    """Remove a folder, even if it has write-protected folders or files of a build's other users."""
     for path, _, _ in os.walk(folder):
         with contextlib.suppress(OSError):
             os.chmod(path, 0o700)
@@ -299,13 +299,13 @@ def remove_tree(folder: Path) -> None:
 
 
 class _Tree:
-    """Files that are written below a folder, layer by layer, as their owner's."""
+    """Writes files below a folder, layer by layer, as this user's."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
         self.modes: dict[str, int] = {}
         self._folders: dict[str, int] = {}
-        """Modes to be set at the end, since a folder may be one that its owner may not write to."""
+        """Modes of folders, set at the end, since some do not let their owner write."""
         root.mkdir()
 
     def add(self, archive: tarfile.TarFile) -> None:
@@ -367,7 +367,7 @@ class _Tree:
         path.chmod(mode & ~SPECIAL_BITS)
 
     def finish(self) -> None:
-        """Give the folders their modes. Sandboxes of one user see the root's files as that user's own."""
+        """Set the folders' modes. In a sandbox with one user, the root's files belong to that user."""
         self.root.chmod(0o755)
         for inside in sorted(self._folders, reverse=True):
             path = self.root / inside.lstrip("/")
@@ -397,7 +397,7 @@ def _from_docker(tree: _Tree) -> tuple[dict[str, str], str | None]:
 def _from_file(source: Path, tree: _Tree | None) -> tuple[dict[str, str], str | None]:
     """Write the files of an image that ``docker save`` or ``image export`` wrote.
 
-    Returns its environment, and the digest of the content that its build recorded. Without a tree, it only reads these.
+    Returns its environment, and the digest of the content that its build recorded. Without a tree, it writes nothing.
     """
     scratch = None if tree is None else tree.root.parent
     try:
@@ -429,7 +429,7 @@ def _from_file(source: Path, tree: _Tree | None) -> tuple[dict[str, str], str | 
 def _from_squashfs(source: Path, tree: _Tree | None) -> tuple[dict[str, str], str | None]:
     """Unpack a root that `root_image.export_root` wrote. Returns and reads what `_from_file` does."""
     if (program := find_program("unsquashfs")) is None:
-        raise SandboxError(f"{source} is unpacked by unsquashfs; install the package squashfs-tools (Debian, Ubuntu)")
+        raise SandboxError(f"unpacking {source} needs unsquashfs; install the package squashfs-tools (Debian, Ubuntu)")
     name = root_place().name
     with tempfile.TemporaryDirectory(dir=None if tree is None else tree.root.parent) as folder:
         there = Path(folder, "squashfs")
@@ -440,10 +440,10 @@ def _from_squashfs(source: Path, tree: _Tree | None) -> tuple[dict[str, str], st
             known = Root.model_validate_json((there / name / RECORD).read_bytes())
             folders = () if tree is None else (there / name, there / name / "root")
             if not all(stat.S_ISDIR(path.lstat().st_mode) for path in folders):  # a link would lead out of the image
-                raise ImageError(f"{source} holds no root of {image_tag()}: a link is in its place")
+                raise ImageError(f"{source} contains no root of {image_tag()}: a link is in its place")
         except (OSError, ValidationError) as error:
             said = tail((done.stdout + done.stderr).splitlines())
-            raise ImageError(f"{source} holds no root of {image_tag()}:\n{said}") from error
+            raise ImageError(f"{source} contains no root of {image_tag()}:\n{said}") from error
         if tree is not None:
             tree.root.rmdir()
             (there / name / "root").rename(tree.root)
@@ -465,13 +465,13 @@ def apptainer() -> str:
         raise SandboxError("the program apptainer is not installed")
     if os.geteuid() == 0:
         raise SandboxError(
-            "below Apptainer the number of root's processes would not be limited; be another user, or use namespaces"
+            "with Apptainer, root's processes would not be limited in number; run as another user, or use namespaces"
         )
     return found
 
 
 def apptainer_exec(image: Path, *options: str) -> tuple[list[str], dict[str, str]]:
-    """The beginning of a command below Apptainer, and Apptainer's own environment. Raises as `apptainer` does."""
+    """The first words of a command in Apptainer, and Apptainer's own environment. Raises as `apptainer` does."""
     environment = {name: os.environ[name] for name in _KEPT if name in os.environ}
     return [apptainer(), "exec", *ISOLATION, *options, str(image)], environment
 
@@ -479,9 +479,9 @@ def apptainer_exec(image: Path, *options: str) -> tuple[list[str], dict[str, str
 def run_in(
     root: Path, command: Sequence[str], environment: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program of a root, which it cannot change, with these variables alone.
+    """Run a program of a root, which is read-only, with only these variables.
 
-    Raises `SandboxError` if Bubblewrap is missing, and Apptainer too.
+    Raises `SandboxError` if neither Bubblewrap nor Apptainer is installed.
     """
     own, variables = dict[str, str](), (environment or {}).items()
     if shutil.which("bwrap") is None and shutil.which("apptainer") is not None:

@@ -1,10 +1,10 @@
 """The simulation image without Docker: built as a root folder, checked, and written to files for other machines.
 
 `build_image` runs the steps of the image's own Dockerfile in namespaces, so that its content has the digest that a
-build with Docker has. The first steps run in a Debian that mmdebstrap makes. A build needs a range of user ids, since
+build with Docker has. The first steps run in a Debian made by mmdebstrap. A build needs a range of user ids, since
 packages have files of several users; the finished root belongs to its builder alone.
 
-`save_root` writes what ``docker load`` and `unpack` read: one archive, in the layout of OCI with Docker's own index.
+`save_root` writes a file for ``docker load`` and `unpack`: one archive, in OCI's layout with Docker's own index.
 `export_root` copies a root into a folder that RTL_GYM_ROOTS can name, or packs that folder into a squashfs.
 """
 
@@ -58,16 +58,16 @@ from .root_folder import (
 from .userns import bubblewrap, open_full, why_not_ranged
 
 SQUASHFS = (".sqsh", ".squashfs", ".sfs")
-"""What the names of squashfs files end with."""
+"""Suffixes of squashfs files."""
 _BASE = "debian-base"
 _PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
-    """The root of the simulation image, built (minutes) if it is missing, and in any case if it is to `rebuild`.
+    """Build the root of the simulation image (minutes) if it is missing, or in any case with `rebuild`; return it.
 
     Raises `SandboxError` if a program is missing, or this user has no range of user ids; `ImageError`, which ends with
-    the last lines, if a step failed.
+    its last lines, if a step failed.
     """
     place = root_place()
     if not rebuild and (known := find_built(place)) is not None:
@@ -77,7 +77,7 @@ def build_image(progress: Progress = silent, *, rebuild: bool = False) -> Root:
     except SandboxError as error:
         raise SandboxError(f"{error}, or take an image from elsewhere: rtl-agent-gym image unpack FILE") from error
     if why := why_not_ranged():
-        raise SandboxError(f"an image is built only with a range of user ids, since its packages have several: {why}")
+        raise SandboxError(f"building an image needs a range of user ids, since its files have several owners: {why}")
     if find_program("mmdebstrap") is None:
         raise SandboxError("a build without Docker needs mmdebstrap; install the package mmdebstrap (Debian, Ubuntu)")
     if not KEYRING.exists():
@@ -128,7 +128,7 @@ def _build(scratch: Path, progress: Progress) -> None:
 def _make_base(runner: StepRunner, root: Path, progress: Progress) -> None:
     begun = time.monotonic()
     progress(f"making a Debian {RELEASE} with mmdebstrap")
-    # Without the right to make device files, packages' scripts write to these.
+    # Device files cannot be created here; packages' scripts write to these files instead.
     devices = 'mkdir -p "$1/dev" && cd "$1/dev" && touch null zero random urandom && chmod 666 *'
     command = ["mmdebstrap", "--mode=root", "--variant=minbase", "--include=ca-certificates"]
     command += ["--dpkgopt=force-unsafe-io", f"--setup-hook={devices}"]
@@ -138,7 +138,7 @@ def _make_base(runner: StepRunner, root: Path, progress: Progress) -> None:
 
 
 def take_special_bits(root: Path) -> dict[str, int]:
-    """Remove set-user-id and set-group-id bits, which would be those of the root's owner; return the modes by path."""
+    """Remove set-user-id and set-group-id bits, which would apply to the root's owner; return the modes by path."""
     modes = {}
     for folder, folders, names in os.walk(root):
         for name in (*folders, *names):
@@ -179,7 +179,7 @@ def _as_root(entry: tarfile.TarInfo, modes: Mapping[str, int]) -> tarfile.TarInf
 
 
 def _add_image(archive: tarfile.TarFile, layer: Path, root: Root) -> None:
-    """Add an image of one layer: as OCI's layout, and with the index that ``docker load`` reads."""
+    """Add an image of one layer in OCI's layout, with the index that ``docker load`` reads."""
     machine = {"x86_64": "amd64", "aarch64": "arm64"}.get(platform.machine(), platform.machine())
     with layer.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -229,7 +229,7 @@ def export_root(target: Path) -> Root:
     Raises:
         ImageError: There is no root.
         SandboxError: mksquashfs is missing or fails.
-        UsageError: The target cannot be written, or has this version.
+        UsageError: The target cannot be written, or already has this version.
     """
     root = find_root()
     if target.suffix in SQUASHFS:
@@ -249,8 +249,8 @@ def export_root(target: Path) -> Root:
 
 def _squash(folder: Path, target: Path) -> None:
     if (program := find_program("mksquashfs")) is None:
-        raise SandboxError("a squashfs is written by mksquashfs; install the package squashfs-tools (Debian, Ubuntu)")
+        raise SandboxError("writing a squashfs needs mksquashfs; install the package squashfs-tools (Debian, Ubuntu)")
     with new_file(target) as packed:
         words = [program, str(folder), str(packed), "-noappend", "-no-progress", "-quiet", "-all-root"]
-        words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name where it is mounted
+        words += ["-keep-as-directory", "-comp", "zstd"]  # so that RTL_GYM_ROOTS can name its mount point
         run_program(words, error=SandboxError)

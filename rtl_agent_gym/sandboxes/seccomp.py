@@ -1,7 +1,7 @@
 """The system call filter of a sandbox of namespaces, compiled from the list in ``seccomp.txt``.
 
-The warden installs it before it runs anything, and every process of the sandbox inherits it. It allows what is listed
-and refuses everything else: with EPERM as Docker does, and with ENOSYS for calls that are newer than the list, so that
+The warden installs it before it runs anything, and every process of the sandbox inherits it. It allows the listed
+calls and refuses all others: with EPERM as Docker does, and with ENOSYS for calls that are newer than the list, so that
 programs use an older one. The filter in `warden/confine.py`, which protects the warden, is added to each of its
 children.
 """
@@ -26,11 +26,11 @@ _NUMBER, _ARCHITECTURE, _FIRST, _SECOND = 0, 4, 16, 24
 """Offsets of a call's number, its architecture, and the lower halves of its first two arguments."""
 _ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 _CLONE3 = 435
-"""Its flags are in memory, where no filter sees them. C libraries use clone if it is not there."""
+"""Its flags are in memory, which a filter cannot read. C libraries use clone instead if it is missing."""
 _NEW_NAMESPACES = 0x7E020000
 """The flags of clone that make namespaces."""
 _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
-"""Linux with and without a 32-bit address space or a 2.6 version number; the last one only asks."""
+"""Linux with and without a 32-bit address space or a 2.6 version number; the last one only queries."""
 _TERMINAL_REQUESTS = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX, which type into a terminal."""
 
@@ -45,7 +45,7 @@ _MISSING: _Step = (_RETURN, 0, 0, _ERRNO | _ENOSYS)
 def allowed(machine: str = "") -> dict[str, int]:
     """The numbers of the allowed system calls by name, for an architecture; empty for this machine's.
 
-    Raises `SandboxError` if the list does not know it.
+    Raises `SandboxError` if the list does not include that architecture.
     """
     machine = machine or os.uname().machine
     if machine not in _ARCHITECTURES:
@@ -78,7 +78,7 @@ def compile_filter(machine: str = "") -> bytes:
 
 
 def _when(number: int, steps: list[_Step]) -> list[_Step]:
-    """Steps, which end with a return, for the system call of a number, which has been loaded."""
+    """Steps, ending with a return, for the system call `number`. The call's number has been loaded."""
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 
@@ -89,9 +89,9 @@ def _among(values: tuple[int, ...], otherwise: _Step, then: _Step = _PERMIT) -> 
 
 
 def _ranges(numbers: list[int]) -> list[_Step]:
-    """Allow these numbers, which are in ascending order, refuse those between them, and those above do not exist.
+    """Allow these numbers, in ascending order; refuse those between them; treat those above as missing.
 
-    A filter jumps only forwards, and the kernel remembers which calls it always allows; so a list is fast enough.
+    A filter can only jump forwards. A list is fast enough, since the kernel caches which calls are always allowed.
     """
     tests = []
     for begin, end in _spans(numbers):

@@ -1,14 +1,13 @@
 """The user namespaces of sandboxes without a daemon, which bubblewrap joins.
 
-A namespace is made by a helper process and is kept by an open descriptor once that process has ended. There are three
-kinds:
+A helper process creates a namespace; an open descriptor keeps it after that process has ended. There are three kinds:
 
-- `open_ranged` maps a range of user ids, so that each sandbox has users of its own. It needs root, or a range in
-  /etc/subuid and /etc/subgid and the programs newuidmap and newgidmap. All sandboxes of a provider share one, below
-  which there can be none.
+- `open_ranged` maps a range of user ids, so that each sandbox has its own users. It needs root, or a range in
+  /etc/subuid and /etc/subgid and the programs newuidmap and newgidmap. All sandboxes of a provider share one, in
+  which no further ones can be created.
 - `open_full` maps all usual ids, 0 to 65535, for builds of images. It needs the same.
-- `open_single` maps one id to the caller's own, which every kernel with unprivileged user namespaces allows. Such a
-  sandbox has one user, and a namespace of its own below this one, which forbids further ones.
+- `open_single` maps one id to the caller's own, which every kernel with unprivileged user namespaces allows. Each
+  sandbox has one user, and its own namespace below this one, in which no further ones can be created.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from ..errors import SandboxError
 from .client import MAPPED_UIDS, UIDS
 
 SUBORDINATE = {"uid": Path("/etc/subuid"), "gid": Path("/etc/subgid")}
-"""Where the ranges of ids are that a user may map."""
+"""The files with the ranges of ids that each user may map."""
 _READY = "ready"
 _HELPER = f"echo started && read go && {{}} echo {_READY} && read end"
 """Runs in the new namespace with all capabilities there."""
@@ -33,8 +32,8 @@ _LIMITS = (
     "echo 0 > /proc/sys/user/max_user_namespaces && "
     "{ test ! -w /proc/sys/user/max_inotify_instances || echo 16 > /proc/sys/user/max_inotify_instances; } &&"
 )
-"""What holds for everything below the namespace. Instances of inotify count for each user in it and, all together, for
-its owner, who usually may have 128."""
+"""Limits for everything below the namespace. Instances of inotify count for each user in it and, all together, for its
+owner, whose limit is usually 128."""
 
 
 def bubblewrap() -> str:
@@ -46,11 +45,11 @@ def bubblewrap() -> str:
 
 @dataclass
 class UserNamespace:
-    """A user namespace. Owns its descriptor; it ends when that is closed and no process is in it."""
+    """A user namespace. Owns its descriptor; the namespace ends when that is closed and no process is in it."""
 
     descriptor: int
     uids: Sequence[int]
-    """The ids of agents, of which each keeper has the next; a single one if there can be no keeper."""
+    """The ids of agents; each keeper has the next id. A single id if there can be no keeper."""
 
     @property
     def ranged(self) -> bool:
@@ -58,7 +57,7 @@ class UserNamespace:
         return len(self.uids) > 1
 
     def close(self) -> None:
-        """Idempotent."""
+        """Close the descriptor. Idempotent."""
         descriptor, self.descriptor = self.descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -108,7 +107,7 @@ def open_full() -> UserNamespace:
 
 
 def _open_mapped(ids: str, uids: Sequence[int]) -> UserNamespace:
-    """A namespace with these ids, mapped to themselves; for a user without root, with all ids of its range."""
+    """A namespace with these ids, mapped to themselves; for a user other than root, with all ids of its range."""
     if why := why_not_ranged():
         raise SandboxError(f"this user cannot map a range of user ids: {why}")
     if os.geteuid() == 0:
@@ -133,14 +132,14 @@ def open_single(uid: int) -> UserNamespace:
 
 
 _BUILDER = ("CHOWN", "DAC_OVERRIDE", "FOWNER", "FSETID", "KILL", "MKNOD", "SETFCAP", "SETGID", "SETPCAP", "SETUID")
-"""With SYS_CHROOT, what steps of a build may do: what they may with Docker, as far as packages need it."""
+"""With SYS_CHROOT, the capabilities of a build's steps: those that they have with Docker and that packages need."""
 
 
 def as_builder(users: UserNamespace, *, network: bool) -> list[str]:
-    """The beginning of bubblewrap's command for root of a namespace that `open_full` has made.
+    """The first words of a bubblewrap command that runs as root of a namespace from `open_full`.
 
-    The caller adds what is mounted, ``--`` and the program, and lets bubblewrap inherit `users.descriptor`. With
-    `network`, the program has this machine's.
+    The caller adds the mounts, ``--`` and the program, and lets bubblewrap inherit `users.descriptor`. With `network`,
+    the program uses this machine's network.
     """
     words = [bubblewrap(), "--userns", str(users.descriptor), "--die-with-parent", "--new-session"]
     words += [f"--unshare-{name}" for name in ("pid", "ipc", "uts", "cgroup", *(() if network else ("net",)))]
@@ -176,7 +175,7 @@ def _open(options: list[str], map_ids: Callable[[int], None], first: str = _LIMI
 
 def _refused(why: str) -> str:
     return (
-        f"this machine makes no user namespaces for this user: {why.strip() or 'no reason given'}. They are switched "
-        "on by the settings kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu "
-        "kernel.apparmor_restrict_unprivileged_userns=0 (sysctl)"
+        f"this user cannot create user namespaces on this machine: {why.strip() or 'no reason given'}. To allow them, "
+        "set with sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu "
+        "kernel.apparmor_restrict_unprivileged_userns=0"
     )

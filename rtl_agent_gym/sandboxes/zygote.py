@@ -1,7 +1,7 @@
-"""The client's end of a process that becomes sandboxes of namespaces (`warden/zygote.py`).
+"""The client's end of the zygote, the process that forks into sandboxes of namespaces (`warden/zygote.py`).
 
-Bubblewrap, or Apptainer, starts it below a root folder, in namespaces of its own and with no program but its own. It
-ends with this process, also by SIGKILL, and when its control socket is closed; its sandboxes end with it.
+Bubblewrap or Apptainer starts it in a root folder, in its own namespaces, where no other program runs. It ends with
+this process, even by SIGKILL, and when its control socket is closed; its sandboxes end with it.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from .warden_sandbox import START_PATIENCE
 _NAMESPACES = ("pid", "net", "ipc", "uts", "cgroup")
 _LONGEST_MESSAGE = 256
 ENDING = 10.0
-"""Seconds within which a sandbox, or what starts them, ends by itself once its socket is closed."""
+"""Seconds within which a sandbox or a zygote ends by itself once its socket is closed."""
 _EXIT_SECONDS = 1.0
-"""Seconds to wait for the process's end, which takes milliseconds, where no event loop does."""
+"""Seconds to wait without an event loop for the process's end, which takes milliseconds."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
-"""For what builds of Python for old systems lack: `os.memfd_create`, `os.pidfd_open`, `signal.pidfd_send_signal`."""
+"""For functions that some builds of Python lack: `os.memfd_create`, `os.pidfd_open`, `signal.pidfd_send_signal`."""
 _PIDFD_OPEN, _PIDFD_SEND_SIGNAL = 434, 424
 
 
@@ -48,7 +48,7 @@ def _checked(result: int) -> int:
 
 
 def memory_file(content: bytes = b"") -> int:
-    """A descriptor of a file without a name, at its beginning. The caller closes it."""
+    """A descriptor of an unnamed file in memory, at its beginning. The caller closes it."""
     descriptor = _checked(_LIBC.memfd_create(b"", 1))
     os.write(descriptor, content)
     os.lseek(descriptor, 0, os.SEEK_SET)
@@ -56,7 +56,7 @@ def memory_file(content: bytes = b"") -> int:
 
 
 class Started:
-    """The process 1 of a sandbox. Owns a descriptor of it."""
+    """Process 1 of a sandbox. Owns a process descriptor (pidfd) of it."""
 
     def __init__(self, descriptor: int) -> None:
         self.descriptor = descriptor
@@ -65,7 +65,7 @@ class Started:
         self.pid = int(found[1]) if found else 0
         """Its id outside of the sandbox; 0 if it has ended."""
         self.ended = asyncio.Event()
-        """Set when nothing is left of the sandbox."""
+        """Set when all of the sandbox has ended."""
         self.killed = False
         """Whether it was ended by SIGKILL; False if that is unknown."""
 
@@ -83,14 +83,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Launch:
-    """How a zygote is started below its root."""
+    """How to start a zygote in its root."""
 
     command: Sequence[str]
-    """What its own command follows."""
+    """The words before the zygote's own command."""
     single: bool
-    """Whether each of its sandboxes gets a user namespace of its own."""
+    """Whether each of its sandboxes gets its own user namespace."""
     descriptors: Sequence[int] = ()
-    """What the command reads."""
+    """Descriptors that the command inherits."""
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -116,7 +116,7 @@ class Zygote:
                 stderr=self._errors,
                 pass_fds=tuple(launch.descriptors),
                 env=dict(launch.environment),
-                start_new_session=True,  # Ctrl-C in this process's terminal is not for it
+                start_new_session=True,  # Ctrl-C in this process's terminal must not reach it
             )
             self._descriptor = _checked(_LIBC.syscall(_PIDFD_OPEN, self._process.pid, 0))
         except OSError as error:
@@ -127,7 +127,7 @@ class Zygote:
         self.ended = asyncio.Event()
         """Set when it has ended, and with it all of its sandboxes."""
         self._gone = False
-        """Whether it has closed its control socket, or stands still."""
+        """Whether it has closed its control socket, or hangs."""
         self._control.setblocking(False)
         self._loop.add_reader(self._control, self._on_message)
         self._loop.add_reader(self._descriptor, self._on_end)
@@ -141,13 +141,13 @@ class Zygote:
         """Start a sandbox.
 
         Args:
-            wanted: What it should be; see `warden/zygote.py`.
+            wanted: Its description; see `warden/zygote.py`.
             line: Its end of the socket; the caller closes it.
             errors: Its stderr; the caller closes it.
 
         Raises:
             SandboxError: The kernel refuses its namespaces.
-            SandboxLost: The process has ended, or stands still and is ended.
+            SandboxLost: The zygote has ended, or hangs and is killed.
         """
         number = next(self._numbers)
         request = memory_file(json.dumps(wanted).encode())
@@ -158,22 +158,22 @@ class Zygote:
         finally:
             os.close(request)
         started = self._starting[number] = self._loop.create_future()
-        # Where this process stood still itself, the answers of that time are read in the second wait.
+        # If this process itself was stopped, answers that arrived meanwhile are read in the second wait.
         for seconds in (START_PATIENCE, ENDING):
             if (await asyncio.wait([started], timeout=seconds))[0]:
                 break
         else:
-            self.kill(f"; what starts them has not answered for {START_PATIENCE + ENDING:g} s")
+            self.kill(f"; the process that starts them has not answered for {START_PATIENCE + ENDING:g} s")
         return await asyncio.shield(started)
 
-    def kill(self, why: str = "; what starts them stands still") -> None:
-        """End it at once, and with it all of its sandboxes. Starts that wait for it fail for this reason."""
+    def kill(self, why: str = "; the process that starts them hangs") -> None:
+        """End it at once, and with it all of its sandboxes. Pending starts fail for this reason."""
         if self.works:
             self._lose(why)
         self._process.kill()
 
     def _lose(self, why: str) -> None:
-        """Read nothing more of it. What is left ends with the process."""
+        """Read no more of its messages, and fail pending starts. Its sandboxes end with the process."""
         self._loop.remove_reader(self._control)
         self._gone = True
         for waiting in self._starting.values():
@@ -193,7 +193,7 @@ class Zygote:
         kind, number, *rest = message.decode(errors="replace").split(" ", 2)
         if kind == "ended":
             sandbox = self._sandboxes.pop(int(number), None)
-            if sandbox is None:  # it came without its descriptor, or the end of this process came first
+            if sandbox is None:  # its descriptor did not arrive, or the zygote ended first
                 return
             status = int(rest[0])
             sandbox.killed = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL
@@ -201,7 +201,7 @@ class Zygote:
         elif kind == "started":
             starting = self._starting.pop(int(number))
             try:
-                [descriptor] = descriptors  # the kernel leaves it out if there is no room for it
+                [descriptor] = descriptors  # the kernel omits it if this process cannot open more files
                 sandbox = Started(descriptor)
             except (OSError, ValueError):
                 for descriptor in descriptors:
@@ -245,22 +245,22 @@ class Zygote:
         if self._control.fileno() >= 0:
             self._loop.remove_reader(self._control)
         self.abandon()
-        if not await set_within(self.ended, ENDING):  # it stands still, and does not see that its socket is closed
+        if not await set_within(self.ended, ENDING):  # it hangs, and does not see that its socket is closed
             self.kill()
             await set_within(self.ended, ENDING)
 
 
 async def set_within(event: asyncio.Event, seconds: float) -> bool:
-    """Whether an event is set within some time."""
+    """Wait for an event; return whether it is set within this time."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for(event.wait(), seconds)
     return event.is_set()
 
 
 def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
-    """Those of some folders in memory for which the root has no place; without those that are below another one.
+    """The given folders in memory that do not exist in the root, except those below another given folder.
 
-    Raises `SandboxError` if one would be below one of the root's own folders that does not have it.
+    Raises `SandboxError` if one would have to be created in a folder of the root, which is read-only.
     """
     wanted = sorted(folders)
     missing = tuple(
@@ -277,7 +277,7 @@ def missing_folders(root: Path, folders: Iterable[str]) -> tuple[str, ...]:
 def bubblewrap_options(
     root: Path, missing: Collection[str], *, ranged: bool, groups: bool, programs: Path | None
 ) -> Iterator[str]:
-    """The options with which bubblewrap starts a zygote. Arguments as for `NamespaceHost.launch`."""
+    """The options with which bubblewrap starts a zygote. See `NamespaceHost.launch` for the arguments."""
     yield from (f"--unshare-{name}" for name in _NAMESPACES)
     yield from ("--hostname", "rtl", "--as-pid-1", "--die-with-parent", "--new-session")
     yield from ("--cap-drop", "ALL")
@@ -285,7 +285,7 @@ def bubblewrap_options(
         yield from ("--cap-add", name)
     if not missing:
         yield from ("--ro-bind", str(root), "/")
-    else:  # mount the root's entries, so that folders can be made beside them
+    else:  # mount each entry of the root, so that folders can be created beside them
         made = {"dev", "proc", "sys", *(Path(path).parts[1] for path in missing if len(Path(path).parts) == 2)}
         with os.scandir(root) as entries:
             for entry in sorted(entries, key=lambda found: found.name):

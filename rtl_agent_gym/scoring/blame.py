@@ -1,7 +1,7 @@
 """Decides from evidence whether the design, the problem or the machine caused a failed grading.
 
-``docs/scoring.md`` has the evidence ("When the machine fails"). What a design cannot cause is the machine's fault. What
-it can cause is its own, even if a machine could fail in the same way: a policy would learn to exploit anything else.
+``docs/scoring.md`` lists the evidence ("When the machine fails"). What a design cannot cause is the machine's fault.
+All else counts as the design's, even if a machine could fail like that: a policy would learn to exploit exceptions.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from .grader.messages import Memory, Report, Signal, StartFault
 from .outcomes import Ran
 
 LOST = 5.0
-"""Seconds of standstill from which on they may be why a test failed, since a test may have its own clock."""
+"""Minimum seconds of standstill that may have made a test fail, since a test may have its own time limit."""
 STARVED = 0.1
-"""Share of the promised processor time that services must lack for a time-out to be the machine's fault. The time for
-which they waited has been added to their limit, up to a bound, so an endless design lacks nothing on a machine that
-gives it half a processor: load that it may have caused does not excuse it."""
+"""Share of the promised processor time that a service must have lacked for a time-out to be the machine's fault. Time
+spent waiting was added to its limit, up to a bound, so a design that never ends lacks nothing on a machine that gives
+it half a processor: load that it may have caused is no excuse."""
 SHORTEST_WAIT = 0.5
-"""Seconds that they must lack at least."""
+"""Minimum seconds that the service must have lacked."""
 HOG = 0.5
-"""Share of a container's memory from which on one process counts as the reason for running out, whichever limit was
-reached. On a host with less memory than promised, a design could otherwise cause machine faults at will."""
+"""Share of a container's memory from which one process counts as the reason for running out, whichever limit was
+reached. Otherwise a design could cause machine faults at will on a host with less memory than promised."""
 
 _NO_PROGRAM = {
     errno.ENOENT, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENOEXEC, errno.ELOOP, errno.EROFS,
@@ -40,10 +40,10 @@ _NO_PROGRAM = {
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """How a grading's memory ended."""
+    """Whether a grading ran out of memory, and at which limit."""
 
     out: bool = False
-    """Whether a process was killed for memory by the design's fault."""
+    """Whether a process was killed for memory, and the design is at fault."""
     limit: int = 0
     """The container's limit in bytes; 0 if unknown."""
     own: bool = True
@@ -51,10 +51,10 @@ class MemoryUse:
 
 
 def start_fault(service: str, fault: StartFault, problem: Problem) -> None:
-    """Raise for a service that could not be started, unless the submission may be the reason: then the service failed.
+    """Raise if a service could not be started, unless the submission may be the cause: then it counts as failed.
 
     Raises:
-        ProblemError: There is no such program or folder on any machine.
+        ProblemError: The program or folder does not exist on any machine.
         HarnessError: The machine could not start it.
     """
     message = f"cannot run {fault['program']!r} in {fault['cwd']}: {fault['text']}"
@@ -70,7 +70,7 @@ def start_fault(service: str, fault: StartFault, problem: Problem) -> None:
 
 
 def memory_use(memory: Memory) -> MemoryUse | None:
-    """The design's part in processes killed for memory; None if the host or a parent group ran out of it."""
+    """The design's part in processes killed for memory; None if the host or a parent control group ran out."""
     limit, own = memory["limit"], memory["own"] > 0
     if memory["kills"] <= 0:
         return MemoryUse(limit=limit)
@@ -96,13 +96,13 @@ def machine_fault(report: Report) -> str:
             f"may have {memory['limit'] >> 20} MiB: the host, or a group above the container, ran out of it; "
             "give it more, or grade fewer submissions at once"
         )
-    # A host kills what has most of its memory, so a design could bring that about.
+    # A host that runs out of memory kills the largest process, so a design could provoke that.
     if (sent := sent_from_outside(report)) and not _hog(memory):
         known = {int(number): number.name for number in signal.Signals if number < signal.SIGRTMIN}
         name = known.get(sent[0]["number"], "a signal")
         return (
-            f"{sent[0]['program']!r} got {name} from outside of its container, as an operator or a program that frees "
-            "memory sends it"
+            f"{sent[0]['program']!r} got {name} from outside its container, perhaps from an operator or an "
+            "out-of-memory daemon"
         )
     # A container near its own limit also stands still, while the kernel reclaims its memory.
     if lost >= LOST and not memory["pressed"] and not _hog(memory):
@@ -134,7 +134,7 @@ def check_report(report: Report, problem: Problem) -> MemoryUse:
     if report["faults"]:
         raise HarnessError(f"{problem.id}: {report['faults'][0]}")
     sent, use = sent_from_outside(report), memory_use(report["memory"])
-    # A service also fails although it ended well: a killed simulation leaves results that no witness confirms.
+    # A service can fail although it exited with 0: a killed simulation leaves results that no witness confirms.
     found = Ran.of(report["services"]).accounts if sent or use is None else ()
     denied = any(account.wraps or account.violations for account in found)
     failed = denied or any(service["code"] != 0 for service in report["services"])

@@ -1,7 +1,7 @@
-"""Gradings on disk, by the content of what was graded.
+"""A cache of gradings on disk, keyed by the content of what was graded.
 
 A file is written under a temporary name and then renamed, so a reader never sees part of it, even after a crash. Two
-processes that grade the same write the same. An unreadable file counts as missing.
+processes that grade the same files write the same content. An unreadable file counts as missing.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .grading import Grading
 
 @functools.cache
 def rules_digest() -> str:
-    """A digest of the programs that grade: this folder with the grader, and what decides how its container runs."""
+    """A digest of the code that grades: this folder with the grader, and the code that determines how it runs."""
     total, package = hashlib.sha256(), Path(__file__).parents[1]
     others = (package / "problems/compose.py", package / "problems/paths.py", package / "sandboxes/client.py")
     for path in [*sorted(Path(__file__).parent.rglob("*.py")), *sorted(package.glob("sandboxes/warden/*.py")), *others]:
@@ -38,17 +38,17 @@ def default_cache_dir() -> Path:
 
 
 LARGEST = 1 << 30
-"""Bytes that a cache may take; some 250,000 gradings."""
+"""Default size limit of a cache in bytes; enough for about 250,000 gradings."""
 PUTS = 1000
 """Gradings between two checks of a cache's size."""
 
 
 class ScoreCache:
-    """Gradings in a folder that only its owner can read or write. Those that were not read for longest make room.
+    """Gradings in a folder that only its owner can read or write. The least recently used ones are evicted.
 
     Args:
         folder: Created if missing; None for `default_cache_dir`.
-        largest: Bytes that it may take on the disk.
+        largest: Size limit on disk, in bytes.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, largest: int = LARGEST) -> None:
@@ -66,14 +66,14 @@ class ScoreCache:
         path = self._path(key)
         try:
             grading = Grading.model_validate_json(path.read_bytes())
-            with contextlib.suppress(OSError):  # a folder that cannot be written is still read
+            with contextlib.suppress(OSError):  # a read-only folder can still be read
                 os.utime(path)
             return grading
         except (OSError, ValidationError):
             return None
 
     def put(self, key: str, grading: Grading) -> None:
-        """Store a grading. A full or read-only disk is ignored: it only costs the time of the next grading."""
+        """Store a grading. Errors of a full or read-only disk are ignored; the grading is then repeated when needed."""
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ class ScoreCache:
                 threading.Thread(target=self.evict, name="rtl-gym-cache", daemon=True).start()
 
     def evict(self) -> int:
-        """Delete the gradings that were not read for longest, if all take more than allowed. Returns their number."""
+        """Delete the least recently used gradings if the cache is too large. Returns the number of deleted ones."""
         found = []
         for path in self.folder.glob("??/*"):
             with contextlib.suppress(OSError):
@@ -109,7 +109,7 @@ class ScoreCache:
 class HeldCache(ScoreCache):
     """A cache whose new gradings reach the disk only once they are confirmed.
 
-    Until then they are found in this process only, whose verdicts need the same. Arguments are those of `ScoreCache`.
+    Until then only this process finds them, as its verdicts await the same confirmation. Arguments as of `ScoreCache`.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, *, largest: int = LARGEST) -> None:
@@ -124,16 +124,16 @@ class HeldCache(ScoreCache):
         self._new[key] = grading
 
     def seal(self) -> None:
-        """What is held now will be kept or dropped by the next `keep` or `drop`; what comes later will not be kept."""
+        """Select the gradings held now for the next `keep`; later ones wait for the next `seal`."""
         self._sealed |= self._new
         self._new = {}
 
     def keep(self) -> None:
-        """Store what has been sealed."""
+        """Write the sealed gradings to disk."""
         sealed, self._sealed = self._sealed, {}
         for key, grading in sealed.items():
             super().put(key, grading)
 
     def drop(self) -> None:
-        """Forget everything that is held."""
+        """Forget all gradings that are not on disk yet, sealed or not."""
         self._new, self._sealed = {}, {}

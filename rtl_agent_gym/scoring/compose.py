@@ -38,14 +38,14 @@ from .options import HarnessOptions
 
 RUN_DIR = "/code/rundir"
 CHECKOUT_RUN_DIR = "/rundir"
-"""Where tests run, and those of a heavy row, as in the official runner; the harness's own folder is not used."""
+"""Working folders of tests, the second for heavy rows, as in the official runner; ``working_dir`` is ignored."""
 
 _KNOWN_KEYS = {
     "image", "build", "volumes", "env_file", "environment", "command", "working_dir", "entrypoint",
     "user", "networks", "container_name", "depends_on", "stdin_open", "tty", "platform", "profiles", "restart",
 }  # fmt: skip
 _MOUNTED = tuple(f"{folder}/" for folder in (*AGENT_FOLDERS, "rundir"))
-"""Where the official runner mounts a harness's files beside those of ``src``."""
+"""Where the official runner mounts harness files other than those of ``src``."""
 _PIP = re.compile(r"(?:python3?\s+-m\s+)?pip3?\s+install\s+(.*)", re.DOTALL)
 
 
@@ -58,7 +58,7 @@ class Service:
     env: Mapping[str, str]
     cwd: str = RUN_DIR
     dockerfile: str | None = None
-    """The harness file to build the image from, relative to the harness; None for an image as it is."""
+    """The harness's Dockerfile from which the image is built, relative to the harness; None for an existing image."""
     image: str | None = None
     """The caller's image for a commercial simulator; None for the package's simulation image."""
 
@@ -215,7 +215,7 @@ class HarnessImages:
 
 
 def _resolve(problem: Problem, dockerfile: str, base: str, options: HarnessOptions) -> str:
-    """The Dockerfile with the templates replaced by the simulation image, or by the caller's own images."""
+    """The Dockerfile with template names replaced by the simulation image or by the caller's own images."""
     text = problem.harness[dockerfile]
     stages = base_images(text)
     last = stages[-1] if stages else ""

@@ -15,9 +15,9 @@ from .static_stages import SYNTAX, disagreement, is_hdl
 from .submission import SubmittedFiles
 
 _MEASURED = "src/quality.json"
-"""What a harness has whose services measure how good a design is."""
+"""A file of harnesses that measure a design's quality."""
 _LONGEST = 2000
-"""Letters of a reason; a design chooses some of the names in it."""
+"""Maximum characters of a reason; a design chooses some of the names in it."""
 _COMPILER_ERROR = re.compile(r"^(?:/code/)?((?:rtl|verif|docs)/[^\s:]+:\d+): (.*\b(?:error|sorry)\b.*)$", re.MULTILINE)
 
 
@@ -28,7 +28,7 @@ class Grading(Measured):
     notes: list[str] = Field(default_factory=list)
     """Files that the design tried to write or read and did not get."""
     repeatable: bool = True
-    """Whether another grading must give the same result; False if the clock decided."""
+    """Whether another grading would give the same result; False if the machine's speed or memory decided."""
 
     def score(
         self, weights: RewardWeights, submission: SubmittedFiles, *, seconds: float, retries: int, cached: bool = False
@@ -37,7 +37,7 @@ class Grading(Measured):
         done, total = share(self.tests)
         stages = {name: getattr(self, name) for name in ("passed", "format", "syntax", "interface", "compile")}
         reason = "; ".join(part for part in (self.reason, submission.omissions) if part)
-        reason = printable(reason[: _LONGEST + 1])  # which has up to ten letters for one
+        reason = printable(reason[: _LONGEST + 1])  # cut first: an escaped character takes up to ten
         reason = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]} …"
         earned = 0.0 if self.violations else self.credit
         coverage = 0.0 if self.violations else float(self.measures.get("coverage", 0.0))
@@ -61,21 +61,21 @@ class Grading(Measured):
 
 
 def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defences: Defences) -> Grading:
-    """Complete `static`, the stages that run nothing, with the run of the harness."""
+    """Complete `static`, the stages that run nothing, with the results of the harness."""
     ran = Ran.of(run.services, check_results=defences.witness)
     accounts = ran.accounts
     violations = [*static.violations, *honest_places(ran.violations, submission.tree)]
     passed = ran.passes(violations)
     in_time = all(service["code"] is not None for service in run.services)
     readable = static.format == static.syntax == 1.0 and in_time
-    # Some harnesses run no compiler that reports, such as Yosys; then the syntax decides.
+    # Some harnesses run only programs that do not report, such as Yosys; then the syntax decides.
     compiled = [ok for found in accounts for ok in found.compiled] or [passed or readable]
     reason = _reason(submission, run, ran, violations, passed)
     earned = ran.earned
     credit = 1.0 if passed else sum(earned) / len(earned) if earned else 0.0
     measures = {name: value for found in accounts for name, value in found.measures.items()}
     if "quality" in measures or _MEASURED in submission.problem.harness:
-        # It counts if all other services pass. A design can end the one that measures it, before any is found.
+        # The quality counts if all other services pass; a measuring service that a design ended early is one of those.
         pairs = zip(accounts, run.services, strict=True)
         failed = any(service["code"] != 0 and not found.measures for found, service in pairs)
         credit = 0.0 if violations or failed else float(measures.get("quality", 0.0))
@@ -98,15 +98,15 @@ def judge_run(static: Grading, submission: SubmittedFiles, run: HarnessRun, defe
 
 
 def _ended_by_own_limits(run: HarnessRun) -> bool:
-    """Whether memory did not end the run, or did so at the limit of every grading."""
+    """Whether the run did not end for lack of memory, or did so at the limit that every grading has."""
     return not run.memory.out or (run.memory.own and run.memory.limit == scoring_limits()["memory"])
 
 
 def honest_places(violations: Iterable[str], tree: Mapping[str, bytes]) -> list[str]:
-    """Violations with their real places. Each text is looked for only once, since a design may be large.
+    """Violations with their real files and lines. Each task is searched only once, since a design may be large.
 
-    The compiler believes `` `line `` directives. Where a submitted file has one, the places are looked up in the text
-    instead: the first line with the task's name, or else the directive itself.
+    The compiler obeys `` `line `` directives. If a submitted file has one, the source text is searched instead: the
+    place is the first line with the task's name, or else that of the directive.
     """
     shown = [printable(text) for text in violations]
     moved = _first_line(tree, re.compile(rb"`\s*line\b")) if shown else None
@@ -130,7 +130,7 @@ def _first_line(tree: Mapping[str, bytes], pattern: re.Pattern[bytes]) -> str | 
 
 
 def _first_words(text: str) -> str:
-    """The first line of a compiler's output that has any words. A design can make it print blanks."""
+    """The first line of a compiler's output that is not blank; a design can make the compiler print blank lines."""
     return next((line.strip() for line in text.splitlines() if line.strip()), "its compiler gives no reason")
 
 
@@ -139,7 +139,7 @@ def _reason(submission: SubmittedFiles, run: HarnessRun, ran: Ran, violations: S
     done, total = share(tests)
     if violations:
         return f"tried to reach the checker: {violations[0]}"
-    if passed and done < total:  # a harness may ask for a part of its tests only
+    if passed and done < total:  # a harness may require only some of its tests
         return f"{done} of {total} tests passed, which is enough"
     if passed:
         return f"all {done} tests passed" if total > 1 else "the hidden test passed"

@@ -29,11 +29,11 @@ from .static_stages import is_hdl
 from .submission import SubmittedFiles
 
 TIME_LIMIT = 600.0
-"""Seconds for each service of a harness, as the official runner gives."""
+"""Seconds for each service of a harness, as in the official runner."""
 GRADER = "/opt/rtl-agent-gym/grader"
-"""The grader's folder in a scoring sandbox; files of the image contain this name, too."""
+"""The grader's folder in a scoring sandbox; files in the image contain this name, too."""
 _PATIENCE = 20.0
-"""Seconds beyond the services' time limit in which the supervisor ends the remaining processes and reports."""
+"""Seconds after the services' time limit for the supervisor to end the remaining processes and report."""
 HIDDEN = ("/src", f"{WORK_DIR}/src")
 """Folders of a harness's hidden files. In heavy rows the second is part of the repository."""
 _LINT_SECONDS = 30
@@ -43,8 +43,8 @@ _HASH_SEED = "0"
 
 @dataclass(frozen=True)
 class Defences:
-    """The defences of a grading, whose effects ``docs/scoring.md`` lists. All are active; tests switch one off to show
-    that it is the effective one.
+    """The defences of a grading, described in ``docs/scoring.md``. All are active; tests switch one off to show that it
+    is the one that stops an attack.
     """
 
     simulation: bool = True
@@ -57,11 +57,11 @@ class Defences:
 
 @dataclass(frozen=True)
 class HarnessRun:
-    """How the harness of a problem ended."""
+    """The results of a problem's harness."""
 
     services: tuple[ServiceReport, ...]
     lint: str | None = None
-    """Verilator's lint of the design; None if it did not finish."""
+    """What Verilator's lint of the design printed; None if it did not finish."""
     memory: MemoryUse = field(default_factory=MemoryUse)
 
 
@@ -78,7 +78,7 @@ def scoring_sandbox(image: str, *, checkout: bool = False, foreign: bool = False
 
     Args:
         checkout: Whether the work folder is a repository, so that ``src`` in it is not hidden.
-        foreign: Whether the image is the caller's own, whose Python is found in its PATH.
+        foreign: Whether the image is the caller's own, whose Python is found through PATH.
         network: A Docker network to join.
     """
     python, program = "/venv/bin/python3", "from rtl_gym_grader.supervisor import main; main()"
@@ -95,7 +95,7 @@ def scoring_sandbox(image: str, *, checkout: bool = False, foreign: bool = False
 
 
 def scoring_limits() -> dict[str, Any]:
-    """The limits of a grading, by their names in `SandboxSpec`. Other limits may change its result."""
+    """The limits of a grading, by their names in `SandboxSpec`. Different limits may change its result."""
     spec = scoring_sandbox("")
     return {name: getattr(spec, name) for name in ("memory", "cpus", "pids", "file_size", "disk")}
 
@@ -117,7 +117,7 @@ async def run_harness(
     Args:
         timeout: Seconds for each service.
         defences: None for all of them.
-        lint: Whether Verilator lints the design meanwhile.
+        lint: Whether Verilator lints the design at the same time.
         seed: For random stimuli, unless the harness sets one; None for the problem's own.
         network: A Docker network that the sandboxes of the caller's own images join.
 
@@ -167,22 +167,22 @@ async def _run_batch(
         return decode_report(result.output)
     except ValueError as error:
         raise HarnessError(
-            f"the supervisor of {submission.problem.id} ended with {result.exit_code} and no report: "
+            f"the supervisor of {submission.problem.id} exited with {result.exit_code} and without a report: "
             f"{result.output[-400:].strip()!r}"
         ) from error
 
 
 def default_seed(problem: Problem) -> int:
-    """The seed of random stimuli. It depends on the hidden tests alone, so a mutant of a problem has its seed."""
+    """The seed of random stimuli. It depends only on the hidden tests, so a problem and its mutants share it."""
     return int(hashlib.sha256(json.dumps(dict(problem.harness), sort_keys=True).encode()).hexdigest()[:8], 16)
 
 
 def service_request(service: Service, problem: Problem, drawn: int | None = None, number: int = 0) -> ServiceRequest:
-    """A service for the supervisor. Fixed seeds give equal designs equal scores; a harness may set its own.
+    """The supervisor's request for a service. Fixed seeds give equal designs equal scores; a harness may set its own.
 
     Args:
         drawn: The seed; None for `default_seed`.
-        number: How many services of the problem there are before it; each has its own stimuli.
+        number: Index of the service in the problem's harness; each service has its own stimuli.
     """
     seed = (default_seed(problem) if drawn is None else drawn) + (number << 16)
     plain = {
@@ -190,7 +190,7 @@ def service_request(service: Service, problem: Problem, drawn: int | None = None
         "PYTHONHASHSEED": _HASH_SEED,
         "RTL_GYM_SEED": str(seed),
     }
-    if service.image is not None:  # an image that does not know where the grader is, and without its witness
+    if service.image is not None:  # the caller's image: without the grader in its path, and without the witness
         path = service.env.get("PYTHONPATH", "")
         service = replace(service, env={**service.env, "PYTHONPATH": f"{path}:{GRADER}" if path else GRADER})
         if "RANDOM_SEED" not in service.env:
@@ -208,7 +208,7 @@ def source_paths(services: Sequence[Service]) -> list[str]:
 
 
 def top_modules(services: Sequence[Service]) -> dict[str, list[str]]:
-    """The modules that the services' tests run on, each with the names of its Python modules of tests."""
+    """The top modules that the services test, each with the names of the Python modules that test it."""
     tops: dict[str, list[str]] = {}
     for service in services:
         if service.env.get("TOPLEVEL"):
@@ -223,7 +223,7 @@ def _lint_command(services: Sequence[Service], submission: SubmittedFiles) -> li
     # Without the Perl wrapper, which takes longer to start than the lint itself.
     tool = ["env", "VERILATOR_ROOT=/usr/share/verilator", "/usr/bin/verilator_bin", "--lint-only", "--timing"]
     tool += ["-Wno-fatal", "-Wno-lint", "-Wno-style"]
-    # It takes no memory from the tests, whose container it shares.
+    # The memory limit protects the tests, which run in the same container.
     limited = ["timeout", "-s", "KILL", str(_LINT_SECONDS), "nice", "-n", "10", "prlimit", f"--as={_LINT_MEMORY}"]
     folders = sorted({f"{WORK_DIR}/{path.rpartition('/')[0]}" for path in submission.tree if is_hdl(path)})
     return [*limited, *tool, "--bbox-unsup", "--bbox-sys", *(f"-I{folder}" for folder in folders), *sources]

@@ -1,14 +1,14 @@
-"""Rates a text by a judge model, against a reference.
+"""Rates a text with a judge model, against a reference.
 
 The prompt asks for what the official benchmark asks its judge: relevance to the question, the same meaning,
 completeness, correctness and a similar style, as one number from 0 to 1. The words are this package's own.
 
-An answer is data of the rated model, which may try to talk to the judge. It is fenced by a random word, and a rating
-counts only with a second random word that is not in the answer, so no text that the judge repeats is a rating. A judge
-that can be persuaded to rate an answer high cannot be recognised.
+An answer comes from the rated model and may contain instructions to the judge. It is delimited by a random word, and a
+rating counts only with a second random word that is not in the answer, so text that the judge repeats is never a
+rating. A judge that an answer persuades to rate it high cannot be detected.
 
-A server may encode a control token that a text only spells, and the prompt would end there. So each gets a space after
-its first letter.
+A server may turn text that spells a control token into that token, which would end the prompt. So a space is inserted
+after the first character of such text.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from typing import Any, Protocol
 from ..errors import HarnessError
 
 LEAST = 0.7
-"""The official threshold: an answer passes from this rating on."""
+"""The official threshold: the lowest rating with which an answer passes."""
 TRIES = 3
-"""How often the judge is asked for a rating that it does not give, and how often the reference is then rated."""
+"""Attempts to get a rating of an answer; if all fail, the number of times that the reference is rated instead."""
 
 _SYSTEM = """\
 You grade answers to questions about digital hardware. You get a question, a reference answer that is known to be
@@ -62,7 +62,7 @@ Give your rating as one line of JSON, with the rating's code {code}, and nothing
 _LINE = r'"code"\s*:\s*"{}"\s*,\s*"score"\s*:\s*([^\s,}}]+)'
 _MOST_OBJECTS = 100
 _CONTROL = re.compile(r"<(?=[|｜]|/?\w+\|?>)|[\[\]](?=e?~|(?:gMASK|/?INST|/?SYSTEM_PROMPT)\])")
-"""The first letter of what looks like a control token of any family."""
+"""The first character of what looks like a control token of any model family."""
 
 
 class Judge(Protocol):
@@ -78,8 +78,8 @@ class Judge(Protocol):
 
         Raises:
             ModelError: It does not answer.
-            HarnessError: Its context or the limit on its tokens is too small for a rating.
-            UsageError: It never will: wrong key, unknown model.
+            HarnessError: Its context or its token limit is too small for a rating.
+            UsageError: It can never answer: wrong key, unknown model.
         """
         ...
 
@@ -96,15 +96,15 @@ class Rating:
 
 
 def prompt_digest() -> str:
-    """A digest of the judge's instructions: ratings under others are not comparable."""
+    """A digest of the judge's instructions; ratings with different instructions are not comparable."""
     return hashlib.sha256(f"{_SYSTEM}\0{_USER}\0{TRIES}\0{_CONTROL.pattern}".encode()).hexdigest()
 
 
 async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rating:
     """The judge's rating of an answer.
 
-    If the judge gives no rating in `TRIES` tries, the reference is rated in the answer's place as often. If it gets a
-    rating each time, the answer is why there was none, and is rated 0. Otherwise the judge has failed.
+    If the judge gives no rating in `TRIES` attempts, it rates the reference as often in the answer's place. If it gives
+    a rating each time, the answer is at fault and is rated 0. Otherwise the judge has failed.
 
     Raises:
         ModelError: The judge does not answer.
@@ -117,7 +117,7 @@ async def rate(judge: Judge, question: str, reference: str, answer: str) -> Rati
     asked = [asyncio.ensure_future(_once(judge, question, reference, reference)) for _ in range(TRIES)]
     try:
         controls = await asyncio.gather(*asked)
-    finally:  # after an error, nobody wants the other answers
+    finally:  # after an error, the other answers are not needed
         for request in asked:
             request.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
@@ -146,11 +146,11 @@ def _word(texts: Sequence[str]) -> str:
 def read_rating(reply: str, code: str) -> Rating | None:
     """The rating in a judge's reply; None unless it gives one number from 0 to 1 with this code.
 
-    Thinking that a server leaves in the text does not count.
+    Thinking that a server leaves in the text is ignored.
     """
     reply = reply.rpartition("</think>")[2]
     found = [value for value in _objects(reply) if value.get("code") == code]
-    if not found:  # text of the reasoning that is not escaped, such as a backslash
+    if not found:  # invalid JSON, such as a backslash in the reasoning that is not escaped
         found = [{"score": _number(match[1])} for match in re.finditer(_LINE.format(code), reply)]
     numbers: set[float] = {value["score"] if _is_number(value.get("score")) else math.nan for value in found}
     score = numbers.pop() if len(numbers) == 1 else math.nan

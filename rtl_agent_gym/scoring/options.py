@@ -1,4 +1,4 @@
-"""What gradings need that the package does not bring: a judge model, and images of commercial simulators."""
+"""What some gradings need from the user: a judge model, and images of commercial simulators."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HarnessOptions:
     images: tuple[tuple[str, str], ...] = ()
     """Pairs of a name in harnesses, such as ``__VERIF_EDA_IMAGE__``, and your image."""
     env: tuple[tuple[str, str], ...] = field(default=(), repr=False)
-    """Environment variables of the tests, such as the place of a licence. Their values are hidden in scores."""
+    """Environment variables of the tests, such as a licence server's address. Their values are hidden in scores."""
     network: str = ""
     """A Docker network that the scoring container joins, such as that of a licence server; empty for none."""
 
@@ -47,7 +47,7 @@ class HarnessOptions:
             network: See `HarnessOptions.network`.
 
         Raises:
-            UsageError: An option has another form, or the file cannot be read.
+            UsageError: An option is malformed, or the file cannot be read.
         """
         if network and not _NETWORK.fullmatch(network):
             raise UsageError(f"--harness-network {network!r} is not the name of a Docker network")
@@ -61,7 +61,7 @@ class HarnessOptions:
         return dict(self.images).get(name)
 
     def resolve(self, text: str) -> str:
-        """A Dockerfile that builds on your images, and copies from them, where it has their names."""
+        """A Dockerfile with the names of harness images replaced by your images in ``FROM`` and ``from=``."""
         for name, image in self.images:
             place = rf"(?im)(^\s*FROM(?:\s|\\\n)+(?:--\S+(?:\s|\\\n)+)*|(?:--|,)from=){re.escape(name)}(?![^\s,])"
             text = re.sub(place, lambda found, image=image: found[1] + image, text)  # type: ignore[misc]
@@ -77,9 +77,9 @@ class HarnessOptions:
 
 @dataclass(frozen=True)
 class GradingOptions:
-    """What gradings need, as interfaces pass it on."""
+    """The judge and the harness options, which the interfaces pass on as one object."""
 
-    judge: str | Judge | None = field(default=None, hash=False)  # any object may implement it
+    judge: str | Judge | None = field(default=None, hash=False)  # any object may be a judge, hashable or not
     """A judge, or a judge's name (``chat:MODEL``); None if there is none."""
     harness: HarnessOptions = HarnessOptions()
 

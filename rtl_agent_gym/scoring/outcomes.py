@@ -12,7 +12,7 @@ from .grader.messages import Build, Message, ServiceReport
 from .score import TestOutcome
 
 Simulation = dict[str, str]
-"""The tests of one simulation with cocotb, and how they ended; one that was planned and never reported is an error."""
+"""The outcomes of the tests of one cocotb simulation; a planned test that never reported is an error."""
 GOOD = ("passed", "skipped")
 
 
@@ -24,7 +24,7 @@ class Item:
     phases: dict[str, str] = field(default_factory=dict)
     unfinished: bool = False
     late: bool = False
-    """Whether it failed with `TimeoutError`, as the harnesses of other benchmarks do where the testbench times out."""
+    """Whether it failed with `TimeoutError`, as the harnesses of other benchmarks do when the testbench times out."""
     simulations: list[Simulation] = field(default_factory=list)
 
     @property
@@ -58,11 +58,11 @@ class Item:
         return 0.0 if unexplained or self.unfinished else sum(judged.values()) / len(judged)
 
     def tests(self, expected: Iterable[str] = ()) -> list[TestOutcome]:
-        """Its single tests; also itself if it has none, or failed although they passed.
+        """Its individual tests, and itself if it has none, or if it failed although they passed.
 
         Args:
-            expected: The tests of a sibling. An item without a simulation, because the design did not compile with its
-                parameters, failed as many: breaking a configuration must not cost less than a wrong result in it.
+            expected: The tests of an item with other parameters. If this item failed before any simulation, because
+                the design did not compile, all of them count as errors: that must not cost less than wrong results.
         """
         simulations = self.simulations
         if not simulations and self.outcome in ("failed", "error"):
@@ -89,17 +89,17 @@ class Account:
     """The compiler's output at its first failure."""
     violations: list[str] = field(default_factory=list)
     complaints: list[str] = field(default_factory=list)
-    """Why a simulation was refused although it is no violation."""
+    """Reasons, other than violations, for which a simulation was refused."""
     notes: list[str] = field(default_factory=list)
     builds: list[Build] = field(default_factory=list)
     measures: dict[str, float | str] = field(default_factory=dict)
 
     @property
     def wraps(self) -> bool:
-        """Whether so many tests failed outside of pytest that their number, as an exit status, is 0.
+        """Whether the number of tests that failed outside of pytest is a multiple of 256, so that the exit status is 0.
 
-        cocotb's Makefiles end with the number of failed tests (`cocotb_tools.check_results`), of which an exit status
-        has the lowest eight bits.
+        cocotb's Makefiles exit with the number of failed tests (`cocotb_tools.check_results`), of which an exit status
+        keeps only the lowest eight bits.
         """
         last = self.items[""].simulations[-1:] if "" in self.items else []
         failed = sum(outcome not in GOOD for simulation in last for outcome in simulation.values())
@@ -123,8 +123,8 @@ class Account:
     def earned(self, code: int | None) -> list[float]:
         """The partial credit of each item of the service, 0..1; a single one if it has no items.
 
-        A service that failed although no reported test failed earns nothing. Of one that ran out of time, only finished
-        items earn something: how much was still to come in the others is unknown.
+        A service that failed although no reported test failed earns nothing. If it ran out of time, only finished items
+        earn something, since the number of tests in the others is unknown.
         """
         earned = [
             share if code is not None or (name and "call" in item.phases) else 0.0
@@ -142,7 +142,7 @@ def account(
     """Collect the messages of one service.
 
     Args:
-        messages: In the order of arrival.
+        messages: The messages, in the order of arrival.
         check_results: Whether a results file that reports better results than the witness is a violation.
         written: The simulations of earlier services, by the path of their results files; those of this one are added.
     """
@@ -189,7 +189,7 @@ def account(
 
 @dataclass(frozen=True)
 class Ran:
-    """What the services of a harness did, and the verdict on it."""
+    """The results of a harness's services, and the verdict."""
 
     services: Sequence[ServiceReport]
     accounts: Sequence[Account]
@@ -218,16 +218,16 @@ class Ran:
 
     @property
     def violations(self) -> list[str]:
-        """Those of the design, each once."""
+        """The design's violations, without duplicates."""
         return list(dict.fromkeys(text for found in self.accounts for text in found.violations))
 
     def passes(self, violations: Sequence[str]) -> bool:
-        """The official verdict, if these are all violations: every service ended with 0, and not as `Account.wraps`."""
+        """The official verdict: no violations, and every service exited with 0, none because of `Account.wraps`."""
         ended = all(service["code"] == 0 for service in self.services)
         return ended and not violations and not any(found.wraps for found in self.accounts)
 
 
 def share(tests: Sequence[TestOutcome]) -> tuple[int, int]:
-    """The number of passed tests and of all tests, without skipped ones."""
+    """The numbers of passed tests and of all tests, skipped ones excluded."""
     counted = [test for test in tests if test.outcome != "skipped"]
     return sum(test.outcome == "passed" for test in counted), len(counted)

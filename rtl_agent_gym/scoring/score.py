@@ -7,7 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from ..errors import UsageError
 
 MEASURED_STAGES = ("quality", "coverage")
-"""Stages that only some problems measure; their values are also in `Measured.measures`."""
+"""Stages that only some problems measure; if measured, their values are also in `Measured.measures`."""
 
 
 class TestOutcome(BaseModel, frozen=True):
@@ -39,7 +39,7 @@ class Measured(BaseModel):
     tests: list[TestOutcome] = []
     """The individual tests, if the harness reports them."""
     bleu: float = 0.0
-    """Similarity of a text to the reference, 0..1; 0 for other problems, as are `rouge` and `rating`."""
+    """BLEU of a text against its reference, 0..1; 0 for other problems, as are `rouge` and `rating`."""
     rouge: float = 0.0
     rating: float = 0.0
     """A judge model's rating of a text, 0..1."""
@@ -99,7 +99,7 @@ class RewardWeights(BaseModel, frozen=True, extra="forbid", allow_inf_nan=False)
     coverage: float = Field(default=0.0, ge=0)
     """For a testbench's coverage, in problems that measure it."""
     partial_tests: bool = False
-    """Whether passing some of the tests earns a share of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
+    """Whether passing some of the tests earns part of `tests` (see ``docs/scoring.md``); otherwise all or nothing."""
     simulate: bool = True
     """Whether the hidden tests run. Without them no container is needed, and `tests`, `compile`, `coverage` earn 0."""
 

@@ -123,7 +123,7 @@ class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
 
         Raises:
             ProblemError: The problem has no tests that can be run here, or needs a judge.
-            SandboxError: The machine or the judge failed in every attempt; its `retries` counts them. Never a score.
+            SandboxError: The machine or the judge failed, also in all retries, which its `retries` counts.
         """
         begun = time.monotonic()
         if problem.asks_text:
@@ -342,7 +342,7 @@ def scorable(
     from `why_unscorable`.
 
     Raises:
-        UsageError: None of them can be scored here, or there are none.
+        UsageError: None of them can be scored here, or no problem was selected.
     """
     reasons = [(problem, why_unscorable(problem, options, texts=texts)) for problem in problems]
     if kept := [problem for problem, reason in reasons if reason is None]:

@@ -1,6 +1,6 @@
 """The stages that need no simulation, from pyslang's reading of the files: syntax, and the ports of the top module.
 
-Verilator gives a second opinion of the syntax. Ports are those that the problem asks for.
+Verilator gives a second opinion on the syntax. The ports are compared with those that the problem requires.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ _VERILATOR_ERROR = re.compile(
 _NOT_SYNTAX = {"NEEDTIMINGOPT", "UNSUPPORTED", "MODMISSING", "PINNOTFOUND", "PROCASSWIRE", "BLKANDNBLK"}
 _DIRECTIONS = {"in": "input", "out": "output", "inout": "inout", "ref": "ref", "interface": "interface"}
 _MOST, _LONGEST = 200, 100
-"""Surplus ports, and letters of their names, among which the intended port is searched. A name that is told has no more
-letters."""
+"""Maximum number of surplus ports, and length of their names, in the search for a misnamed port. Module names in
+messages are cut at the same length."""
 _DRIVEN = re.compile(r"\bdut\.([A-Za-z]\w*)(?:\.value\s*=(?!=)|\.setimmediatevalue\()|\bClock\(\s*dut\.([A-Za-z]\w*)")
 
 
@@ -42,7 +42,7 @@ class Build:
     sources: tuple[str, ...]
     """In the order of compilation."""
     folders: tuple[str, ...] = ()
-    """Where included files are looked for."""
+    """Include folders."""
     defines: tuple[str, ...] = ()
 
     @classmethod
@@ -56,7 +56,7 @@ class Build:
         """The files to read: the harness's sources in its order, then other targets.
 
         Headers are read where they are included, unless they are targets that nothing includes. If the harness's
-        include folders are not known, every folder that has a file is one.
+        include folders are not known, every folder with an HDL file is one.
         """
         tree = submission.tree
         named = [path for path in dict.fromkeys(sources) if path in tree]
@@ -92,8 +92,8 @@ def judge_syntax(submission: SubmittedFiles, reading: Reading, compiled: Sequenc
 def disagreement(complained: bool, lint: str | None) -> str:
     """Which of the two front ends complained if only one did; empty if they agree or Verilator did not run.
 
-    Only syntax errors count, not features that Verilator does not support or modules that it misses. pyslang has
-    `complained` or not; `lint` is what Verilator printed, None if it did not run.
+    Only syntax errors count, not unsupported features or missing modules. `complained` says whether pyslang did; `lint`
+    is what Verilator printed, None if it did not run.
     """
     if lint is None:
         return ""
@@ -121,8 +121,8 @@ async def demands(problem: Problem, tops: Mapping[str, Sequence[str]], frontend:
     that test it.
 
     The module's header is taken from the prompt, the documents, or the given RTL, in this order. Without a header, only
-    the names that the tests drive are required. A header in a file that is to be changed may be outdated: ports that
-    the module's tests never use are not required then, and widths are not compared.
+    the names that the tests drive are required. A header in a target file may be outdated: then ports that the module's
+    tests never use are not required, and widths are not compared.
     """
     found = []
     for top, tests in tops.items():
@@ -144,8 +144,8 @@ async def demands(problem: Problem, tops: Mapping[str, Sequence[str]], frontend:
 
 
 def _find_header(problem: Problem, top: str) -> tuple[str | None, bool]:
-    """The text of `top`'s module without a body, or None if the problem shows none; and whether its file is to be
-    changed.
+    """The header of module `top`, with the body only if the ports are declared there, or None if the problem shows
+    none; and whether its file is a target.
     """
     documents = [(text, False) for path, text in problem.context.items() if path.startswith("docs/")]
     rtl = [(text, path in problem.targets) for path, text in problem.context.items() if path.startswith("rtl/")]
@@ -167,7 +167,7 @@ def _without_comments(text: str) -> str:
 
 
 def _used(problem: Problem, tests: Sequence[str], tops: Mapping[str, Sequence[str]]) -> set[str]:
-    """Signals that a module's tests, or what they may import, use: all Python files except other modules' tests."""
+    """Signals used by a module's tests or by what they may import: all Python files but the tests of other modules."""
     others = {name for names in tops.values() for name in names} - set(tests)
     texts = [text for module, text in _modules(problem) if module not in others]
     return set(re.findall(r"\bdut\.([A-Za-z]\w*)", "\n".join(texts)))
@@ -204,7 +204,7 @@ def judge_interface(asked: Sequence[Demand], reading: Reading) -> tuple[float, l
 
 
 def _compare(demand: Demand, ports: Mapping[str, Port]) -> Iterator[str]:
-    """How each required port that is missing or different differs."""
+    """A description of each required port that is missing or different."""
     required = {asked.name for asked in demand.ports}
     extra = [port for name, port in ports.items() if name not in required and len(name) <= _LONGEST][:_MOST]
     for asked in demand.ports:
@@ -219,7 +219,7 @@ def _compare(demand: Demand, ports: Mapping[str, Port]) -> Iterator[str]:
 
 
 def _alike(asked: Port, extra: list[Port], names_only: bool) -> str | None:
-    """The surplus port that is most likely meant as `asked`; it is removed from the list."""
+    """The surplus port that is most likely meant to be `asked`; it is removed from `extra`."""
     fitting = [
         port for port in extra if names_only or (port.direction == asked.direction and port.width == asked.width)
     ]

@@ -1,9 +1,8 @@
-"""Runs a submitted program, before the hidden tests, where no hidden file is.
+"""Runs a submitted program before the hidden tests, in sandboxes without hidden files.
 
-A harness asks for that with a program of its own, ``src/trials.py``. It decides which runs are needed, in rounds, and
-at the end what the hidden tests will read of them, as ``src/trials.json``. It runs in sandboxes of its own, without
-submitted files. Each run of the submission has a fresh sandbox, and they come in a random order, so a program that runs
-there knows nothing but the files of its run.
+A harness requests this with the program ``src/trials.py``. In rounds, that program decides which runs are needed, and
+at the end what the hidden tests read about them, in ``src/trials.json``. It runs in separate sandboxes, without
+submitted files. Each run has a fresh sandbox, in random order, so the submission knows only the files of its run.
 """
 
 from __future__ import annotations
@@ -22,22 +21,22 @@ from .submission import SubmittedFiles
 
 PROGRAM, FOUND = "src/trials.py", "src/trials.json"
 FOLDER = "/tmp/trial"
-"""Where the files of a run are, and the program that does it, ``run.py``."""
+"""Folder of a run's files, which include its program, ``run.py``."""
 ROUNDS = 10
 SECONDS, IN_ALL = 60.0, 900.0
-"""Wall time of a run, and of all, without the waits for their sandboxes. A program that takes longer is at fault, as an
-agent's command is: no more of it is run."""
+"""Wall time of a run, and of all runs, without waiting for sandboxes. A submission that takes longer is at fault, like
+an agent's command that times out: its other runs are skipped."""
 LONGEST = 4_000_000
-"""Characters that a run may print, and that its last line may have in JSON."""
+"""Maximum characters that a run may print, and that its last line may have in JSON."""
 _PATIENCE, _LONGEST = 900.0, 64_000_000
-"""The same for the harness's program: its wall time, and what it may print."""
+"""Limits of the harness's program: wall time, and characters that it may print."""
 _SPEC = SandboxSpec(for_grading=True)
 
 
 async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> tuple[SubmittedFiles, bool]:
-    """The submission, with what its runs came to among the hidden files, and whether the clock ended them.
+    """The submission with the results of its runs added to the hidden files, and whether a time limit ended the runs.
 
-    If its harness asks for no runs, it is as it was.
+    The submission is unchanged if its harness requests no runs.
 
     Raises:
         SandboxError: The machine failed, or the harness's program did.
@@ -67,7 +66,7 @@ async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> 
 
 
 async def _ask(submission: SubmittedFiles, provider: SandboxProvider, known: Mapping[str, Any]) -> dict[str, Any]:
-    """What the harness's program wants next: ``runs`` by name, each with its files, and ``state``; or ``found``."""
+    """The next request of the harness's program: ``runs`` by name, each with its files, and ``state``; or ``found``."""
     hidden = {path: text for path, text in submission.problem.harness.items() if path.startswith("src/")}
     sandbox = await provider.create(_SPEC)
     try:
@@ -75,7 +74,7 @@ async def _ask(submission: SubmittedFiles, provider: SandboxProvider, known: Map
         done = await sandbox.exec(["/venv/bin/python3", PROGRAM, "known.json"], timeout=_PATIENCE, max_output=_LONGEST)
         if await sandbox.lacked_memory():
             raise HarnessError(f"the machine had too little memory for the trials of {submission.problem.id}")
-    except SandboxBroken as error:  # no submitted program has run there
+    except SandboxBroken as error:  # not the submission's fault: no submitted program ran there
         raise HarnessError(f"the trials of {submission.problem.id} failed: {error}") from error
     finally:
         await sandbox.close()
@@ -89,7 +88,8 @@ async def _ask(submission: SubmittedFiles, provider: SandboxProvider, known: Map
 async def _run(
     submission: SubmittedFiles, provider: SandboxProvider, files: Mapping[str, str]
 ) -> tuple[dict[str, Any], float]:
-    """The last line that a run printed, which the submission may have written; whether it was late; its seconds.
+    """A run's result: the last line it printed, which the submission may have written, and whether it timed out; and
+    its wall time in seconds.
 
     Raises:
         SandboxError: The machine failed.

@@ -1,4 +1,4 @@
-"""Examines designs and verifies the problems made from them: optimization problems and verification problems.
+"""Examines designs and verifies the problems made from them: optimisation problems and verification problems.
 
 `Examiner` and `in_order` are also used for mutants.
 """

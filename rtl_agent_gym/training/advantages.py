@@ -4,19 +4,19 @@
 
     A_t = w · (R − baseline) · reward_coef − λ · KL_t    for each token t that the student sampled, 0 elsewhere
 
-R is the episode's reward, the same for all its tokens, or with `TrainOptions.turn_rewards` what the episode earns from
-the token's turn on (`centred_turns`); ``KL_t = log p_student − log p_teacher`` of the sampled token,
-times the weight of its kind if there are such weights; λ is `TrainOptions.kl_penalty_coef`; w is
-`TrainOptions.weak_coef` for problems with weak tests (`weights_of_rewards`), 1 for others.
-The baseline need not come from the group, so the reward can have an effect at group size 1 too.
+R is the episode's reward, the same for all its tokens, or with `TrainOptions.turn_rewards` what the episode earns in
+the token's turn and later (`centred_turns`); ``KL_t = log p_student − log p_teacher`` of the sampled token, times the
+weight of its kind if there are such weights; λ is `TrainOptions.kl_penalty_coef`; w is `TrainOptions.weak_coef` for
+problems with weak tests (`weights_of_rewards`), 1 for others.
+The baseline need not come from the group, so the reward can have an effect even at group size 1.
 
 With `TrainOptions.kl_top_k`, tokens have targets instead of advantages (`token_targets`), and the loss is::
 
     L_t = −λ · Σ_k q_k · log p_student(k)
 
 over the sampled token and the teacher's most likely ones; q are the teacher's probabilities divided by their sum. Its
-gradient is that of the forward KL to the teacher. It has less variance than that of the sampled token alone, and does
-not vanish where the student hardly ever samples what the teacher would write (https://arxiv.org/abs/2306.13649).
+gradient is that of the forward KL to the teacher. This gradient has less variance than that of the sampled token alone,
+and does not vanish where the student hardly ever samples the teacher's tokens (https://arxiv.org/abs/2306.13649).
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def centred_rewards(
     """The rewards minus their baseline, by group.
 
     In a problem's first batch, its ``running`` baseline is the mean of the problem's other episodes in the batch; if
-    there are none, of the batch's other episodes; if there are none either, 0. A reward is never part of its own
+    there are none, of all other episodes in the batch; if there are none either, 0. A reward is never part of its own
     running baseline.
 
-    `running` has the means of earlier batches; the baseline ``running`` adds this batch to them.
+    `running` has the means of earlier batches; with the baseline ``running``, this batch is added to them.
     """
     everything = [reward for rewards in rewards_P for reward in rewards]
     groups = list(zip(problems_P, rewards_P, strict=True))
@@ -93,14 +93,14 @@ def centred_turns(
     baseline: BaselineName,
     running: RunningMeans,
 ) -> list[list[list[float]]]:
-    """What is earned from each turn on minus its baseline, by group and episode; for rewards of turns.
+    """For turn rewards: what each turn and the later ones earn, minus a baseline, by group and episode.
 
-    All other episodes around count in the baseline of a turn, those that had ended before it with the 0 that they still
-    earned. Without them, the number of terms would depend on when an episode ends, and so on its own actions: a bonus
-    or a price for each further turn (https://github.com/verl-project/verl/issues/7244).
+    In the baseline of a turn, episodes that ended before the turn count with the 0 that they still earn. Without them,
+    the number of terms would depend on when an episode ends, and so on its actions: each further turn would get a bonus
+    or a penalty (https://github.com/verl-project/verl/issues/7244).
 
-    `turns_P` has the rewards of the turns of each episode of each group. The rest is as in `centred_rewards`; `running`
-    has a mean for each turn of a problem.
+    `turns_P` has the rewards of the turns of each episode of each group. The other arguments are as in
+    `centred_rewards`; `running` has a mean for each turn of a problem.
     """
     togo_P = [[list(accumulate(reversed(turns)))[::-1] for turns in group] for group in turns_P]
     longest = max((len(togo) for group in togo_P for togo in group), default=0)
@@ -118,15 +118,15 @@ def centred_turns(
 
 
 def _name_of_turn(problem: str, turn: int) -> str:
-    """The name of a turn, counted from 0, among the running means."""
+    """The key of a turn, counted from 0, in the running means."""
     return f"{problem} turn {turn + 1}" if turn else problem
 
 
 def _add_missing_turns(running: RunningMeans, problems: Iterable[str], longest: int) -> int:
-    """Give the known problems of a batch a mean for each turn, and return the number of turns.
+    """Give each known problem of a batch a mean for each turn, and return the number of turns.
 
-    `longest` is that of the batch's longest episode; earlier ones may have had more. A turn that none of a problem's
-    earlier episodes had gets a mean of 0 over all of them.
+    `longest` is the number of turns of the batch's longest episode; earlier episodes may have had more. A turn that
+    none of a problem's earlier episodes reached gets a mean of 0 over all of them.
     """
     known = {problem: running.means[problem][0] for problem in problems if problem in running.means}
     while any(_name_of_turn(problem, longest) in running.means for problem in known):
@@ -138,28 +138,28 @@ def _add_missing_turns(running: RunningMeans, problems: Iterable[str], longest: 
 
 
 def shuffled(turns: Sequence[float], seed: str) -> list[float]:
-    """For a control run: the rewards of an episode's turns in a random order, which depends on `seed` alone."""
+    """For a control run: the rewards of an episode's turns in a random order that depends only on `seed`."""
     return random.Random(seed).sample(list(turns), len(turns))
 
 
 def has_weak_tests(problem: Problem) -> bool:
-    """Whether the problem is a row of CVDP whose tests do not see what it is mainly about, so that its reward errs."""
+    """Whether this is a row of CVDP whose tests do not check the main part of the task, so its reward can be wrong."""
     note = note_of(problem)
     return note is not None and note.blind
 
 
 def weights_of_rewards(problems: Iterable[Problem], options: TrainOptions) -> dict[str, float]:
-    """The factor of the centred rewards by problem, of those where it is not 1."""
+    """Factors for the centred rewards, by problem; only those other than 1."""
     if options.weak_coef == 1:
         return {}
     return {problem.id: options.weak_coef for problem in problems if has_weak_tests(problem)}
 
 
 def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) -> list[list[float]]:
-    """For a control run: the rewards of each group are those of another problem's group, as many as it has episodes.
+    """For a control run: each group gets the rewards of another problem's group, one for each of its episodes.
 
-    The groups are rotated if that brings each to another problem; if not, each takes those of the nearest group before
-    it. Where all groups are of one problem, each episode gets the mean, to which `make_examples` gives the weight 0.
+    The groups are rotated if a rotation gives each group another problem's; otherwise each uses the nearest such group
+    before it. If all groups are of one problem, each episode gets the mean, with weight 0 in `make_examples`.
     """
     count = len(rewards_P)
 
@@ -187,11 +187,11 @@ def token_advantages(
 
     Args:
         centred_T: The reward minus its baseline, for each token.
-        kl_T: ``log p_student − log p_teacher`` of each token; where it is not finite, it is unknown and counts as 0.
+        kl_T: ``log p_student − log p_teacher`` of each token; a value that is not finite is unknown and counts as 0.
             None without a teacher.
         mask_T: 1 for tokens that the student sampled, 0 for the others.
         options: The coefficients.
-        weights_T: Factor for each token's KL; None for 1. The KL budget is counted without it.
+        weights_T: Factor for each token's KL; None for 1. The KL budget does not use it.
     """
     rewards_T = [centred * options.reward_coef for centred in centred_T]
     advantages_T = [reward if sampled else 0.0 for reward, sampled in zip(rewards_T, mask_T, strict=True)]
@@ -220,13 +220,13 @@ def token_targets(
     options: TrainOptions,
     weights_T: Sequence[float],
 ) -> tuple[list[list[int]], list[list[float]]]:
-    """The targets of each token of one episode, and their weights in the cross-entropy: K + 1, the sampled token first.
+    """For each token of one episode: K + 1 targets, the sampled token first, and their weights in the cross-entropy.
 
     Args:
         sampled_T: The tokens.
-        kl_T: As of `token_advantages`; so are `mask_T`, `options` and `weights_T`.
-        logprobs_T: The student's log-probability of each.
-        top_T: The teacher's most likely tokens with their log-probabilities; none where they are unknown.
+        kl_T: See `token_advantages`, also for `mask_T`, `options` and `weights_T`.
+        logprobs_T: The student's log-probability of each token.
+        top_T: The teacher's most likely tokens with their log-probabilities; empty where they are unknown.
     """
     width = options.kl_top_k + 1
     targets_TK = [[token, *[0] * (width - 1)] for token in sampled_T]
@@ -247,7 +247,7 @@ def token_targets(
 def _within_budget(kl_T: Sequence[float], budget: float | None) -> int:
     """The number of tokens up to and including the one that exceeds the budget.
 
-    After a mistake that leads to states unknown to the teacher, its log-probabilities are mostly noise.
+    After a mistake that leads to states unfamiliar to the teacher, its log-probabilities are mostly noise.
     """
     spent = 0.0
     for t, kl in enumerate(kl_T):

@@ -1,8 +1,8 @@
-"""Trains on a step's batch, saves it, resumes a run, and repeats failed steps so that none counts twice.
+"""Trains on a step's batch, saves checkpoints, resumes a run, and repeats failed steps so that none counts twice.
 
-A failed request to a trainer may or may not have been executed, and so may those sent after it. So a step counts only
+It is unknown whether a failed request to a trainer, and requests sent after it, were executed. So a step counts only
 once its checkpoint is saved. After a failure, a new trainer is created from the last checkpoint, and the step is
-repeated with the same episodes. If that checkpoint is older than the step (``resume_every``), the run ends.
+repeated with the same episodes. If earlier steps are not in that checkpoint (``resume_every``), the run ends.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .run_folder import RunFolder
 
 T = TypeVar("T")
 MakeTrainer = Callable[[str | None], Awaitable[Trainer]]
-"""Creates a trainer from a checkpoint's ``state_path``; with None, the trainer of a new run."""
+"""Creates a trainer from a checkpoint's ``state_path``, or with None for a new run."""
 
 
 @dataclass
@@ -45,9 +45,9 @@ class Checkpointer:
     make_trainer: MakeTrainer
     progress: Progress
     tested: bool = False
-    """Whether held-out problems are evaluated: then the weights with the best ``test/pass_rate`` are kept."""
+    """Whether held-out problems are evaluated; if so, the weights with the best ``test/pass_rate`` are kept."""
     repeated: int = field(default=0, init=False)
-    """How often work of the current step was repeated."""
+    """How often the current step's work was repeated."""
 
     def __post_init__(self) -> None:
         last: dict[str, Any] = next(reversed(self.folder.checkpoints()), {})
@@ -67,29 +67,29 @@ class Checkpointer:
 
     @property
     def context(self) -> int | None:
-        """The student's context length in tokens; None if the engine does not say it."""
+        """The student's context length in tokens; None if the engine does not report it."""
         return context_length(self._trainer)
 
     async def sampler(self, path: str | None) -> Sampler:
-        """A sampler of the weights saved at `path`; None for the trainer's current weights."""
+        """A sampler of the weights saved at `path`, or if that is None, of the trainer's current weights."""
         if path is not None:
             return await self.engine.sampler(path)
         return await self.apply(self.steps, lambda trainer: trainer.save_weights_and_get_sampling_client())
 
     async def save_sampler(self, step: int, needed: int) -> str | None:
-        """Save the current weights if a checkpoint will be written in the `needed` steps from `step` on."""
+        """Save the current weights if a checkpoint will be written in the `needed` steps beginning with `step`."""
         if not any(self._is_saved(later) for later in range(step, step + needed)):
             return None
         saved = await self.apply(step, lambda trainer: trainer.save_weights_for_sampler(f"behind-{step:06d}"))
         return str(saved.path)
 
     async def apply(self, step: int, work: Callable[[Trainer], Awaitable[T]]) -> T:
-        """Do a step's work on the trainer so that it takes effect once.
+        """Do a step's work on the trainer, so that it takes effect exactly once.
 
-        It is everything that changes or saves weights since the last step, and is repeated from its beginning.
+        `work` is everything that changes or saves weights since the last step; it is repeated from its beginning.
 
         Raises:
-            RequestRefused: The service refuses it and would refuse it again.
+            RequestRefused: The service refuses the work, and would refuse it again.
             ServiceDown: All attempts failed, or the work cannot be repeated from the last checkpoint.
             NotFinite: The loss, the gradient or the weights are not finite.
         """
@@ -124,16 +124,16 @@ class Checkpointer:
         raise AssertionError("the last repetition returns or raises")
 
     async def train(self, step: int, data: Sequence[tinker.Datum]) -> Stepped:
-        """Train on a step's data, and save what is due after it. Raises like `apply`."""
+        """Train on a step's data, and save the checkpoints that are due after the step. Raises like `apply`."""
         name = self._name(step)
         state, weights = (name if due(step) else None for due in (self._is_saved, self._may_be_kept))
         return await self.apply(step, lambda trainer: step_and_save(trainer, data, self.options, step, state, weights))
 
     async def commit(self, step: int, metrics: Mapping[str, Any], stepped: Stepped, state: Mapping[str, Any]) -> bool:
-        """Record a step whose weights are saved, and delete weights that no resumed run needs any more.
+        """Record a step whose weights are saved, and delete weights that a resumed run no longer needs.
 
-        `state` is what a resumed loop needs besides the weights; ``pending`` names those of pending episodes, and
-        ``teacher`` earlier weights of a self-teacher. Returns whether a checkpoint was written.
+        `state` is what a resumed loop needs besides the weights; its ``pending`` names the weights of pending episodes,
+        its ``teacher`` the earlier weights of a self-teacher. Returns whether a checkpoint was written.
         """
         self.steps, self.repeated = step + 1, 0
         self._unsaved.append({"step": step, **metrics})
@@ -178,7 +178,7 @@ class Checkpointer:
         return done == o.num_steps or (o.save_every > 0 and done % o.save_every == 0)
 
     def _may_be_kept(self, step: int) -> bool:
-        """Whether a step's weights are kept, or may turn out to be the best, once they are saved and evaluated."""
+        """Whether a step's weights are kept, or may be once an evaluation shows that they are the best."""
         return self._is_kept(step) or (self.tested and self.options.evaluates_after(step))
 
     def _is_saved(self, step: int) -> bool:
@@ -197,16 +197,15 @@ async def optimize(
 ) -> dict[str, float]:
     """Train on a batch, in one or more optimizer steps, and return the optimizer's metrics.
 
-    Data with ``weights`` are trained on with cross-entropy, and data with ``advantages`` with ``loss_fn``. Both have a
+    The loss is cross-entropy for data with ``weights``, and ``loss_fn`` for data with ``advantages``. Both have a
     ``mask`` of the trained tokens. With several targets per token, the first is the sampled token.
 
     All requests are sent before the first is awaited, so that the service can execute them without a pause.
 
     Raises:
-        ServiceError: A request failed. It is unknown which of the others were executed, so the trainer cannot be used
-            any more.
+        ServiceError: A request failed. It is unknown which others were executed, so the trainer can no longer be used.
         NotFinite: An input, the loss or a metric is NaN or infinite. A service may have taken the step by then, so the
-            trainer's weights must not be used any more.
+            trainer's weights must no longer be used.
     """
     for datum in data:
         for name, tensor in datum.loss_fn_inputs.items():
@@ -254,7 +253,7 @@ async def optimize(
 
 
 def _require_finite(metrics: Mapping[str, float]) -> None:
-    """Raise `NotFinite` that names the first metric of an engine that is not finite."""
+    """Raise `NotFinite` with the name of the first metric that is not finite, if any."""
     for name, value in metrics.items():
         if not math.isfinite(value):
             raise NotFinite(f"{name} is {value}")
@@ -262,7 +261,7 @@ def _require_finite(metrics: Mapping[str, float]) -> None:
 
 @dataclass(frozen=True)
 class Stepped:
-    """The result of a step: a sampler of the new weights, and what was requested to be saved."""
+    """The result of a step: a sampler of the new weights, and the paths of what was saved."""
 
     metrics: dict[str, float]
     sampler: Sampler
@@ -280,9 +279,9 @@ async def step_and_save(
     state: str | None = None,
     weights: str | None = None,
 ) -> Stepped:
-    """`optimize` with the learning rate of a step, unless `data` is empty, and save.
+    """`optimize` with the step's learning rate, unless `data` is empty, and save.
 
-    `state` and `weights` name the checkpoint and the weights for sampling to be saved; None for none.
+    `state` and `weights` are the names of the checkpoint and of the weights for sampling; with None, it is not saved.
     """
     metrics = await optimize(trainer, data, options.learning_rate_at(step), options) if data else {}
     sampler = await trainer.save_weights_and_get_sampling_client()
@@ -294,7 +293,7 @@ async def step_and_save(
 def _of_sampled_tokens(
     data: Sequence[tinker.Datum], logprobs: Sequence[torch.Tensor]
 ) -> tuple[list[tinker.Datum], list[torch.Tensor]]:
-    """Data whose mask has only trained tokens, and their log-probabilities of the first targets, the sampled tokens."""
+    """Data whose masks select only trained tokens, and the log-probabilities of the sampled tokens (first targets)."""
     weights = [datum.loss_fn_inputs["weights"].to_torch() for datum in data]
     masked = [
         with_inputs(datum, mask=(weight != 0).any(-1).float()) for datum, weight in zip(data, weights, strict=True)
@@ -307,7 +306,7 @@ def _sampled(data: Sequence[tinker.Datum]) -> float:
 
 
 def _for_engine(datum: tinker.Datum, divisor: float) -> tinker.Datum:
-    """What the loss takes of a datum (engines reject the rest), with its weights or advantages divided by `divisor`."""
+    """A datum with only the loss's inputs (engines reject others), and weights or advantages divided by `divisor`."""
     supervised = "weights" in datum.loss_fn_inputs
     factor = "weights" if supervised else "advantages"
     scaled = with_inputs(datum, **{factor: datum.loss_fn_inputs[factor].to_torch() / max(1.0, divisor)})

@@ -1,6 +1,6 @@
 """Turns graded episodes into training datums, with the teacher's judgement and the advantages.
 
-They are also added to the transcripts, which are written before the teacher's log-probabilities are known.
+Tokens and log-probabilities are also added to the transcripts, which are written before the teacher's are known.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from .teachers import Judgement, Sampled, Teacher
 logger = logging.getLogger(__name__)
 
 _ROUNDING = 1e-9
-"""More than what is left of the difference between equal rewards and their mean."""
+"""Upper bound on the rounding error in the difference between equal rewards and their mean."""
 
 
 @dataclass
 class Example:
-    """An episode as a training datum, or one of an agent's conversations in it; at first without advantages."""
+    """An episode, or one conversation of a third-party agent in it, as a datum; advantages are added later."""
 
     rollout: Rollout
     tokens: TokenTranscript
@@ -43,7 +43,7 @@ class Example:
     """All tokens, for the teacher."""
     datum: tinker.Datum
     centred: tuple[float, ...]
-    """The episode's reward minus its baseline, times the problem's weight, for each of its turns that were sampled."""
+    """The reward minus its baseline, times the problem's weight, for each sampled turn."""
     judgement: Judgement | None = None
     """The teacher's judgement; None without a teacher."""
     failure: ServiceError | None = None
@@ -53,8 +53,8 @@ class Example:
     def of(cls, rollout: Rollout, centred: Sequence[float], feedback: str = "") -> list[Example]:
         """The examples of an episode, still without advantages.
 
-        `centred` is its reward minus the baseline, one number, or one for each turn of its only stream; `feedback` is
-        what the teacher reads about it.
+        `centred` is the reward minus the baseline: one number, or one for each turn of the episode's only stream.
+        `feedback` is what the teacher reads about the episode.
         """
         found: list[Example] = []
         for tokens in rollout.streams:
@@ -64,9 +64,9 @@ class Example:
         return found
 
     async def judge(self, teacher: Teacher | None) -> None:
-        """Let the teacher judge. If that fails, the episode has no KL: a refusal would be repeated on each resume.
+        """Let the teacher judge. If that fails, the episode has no KL, since each resumed run would fail there again.
 
-        Raises `ServiceDown` if the service cannot be used any more.
+        Raises `ServiceDown` if the service can no longer be used.
         """
         nothing = [0.0] * len(self.sampled.tokens)
         self.judgement = Judgement(nothing, nothing)
@@ -80,7 +80,7 @@ class Example:
             self.failure = error
 
     def set_advantages(self, options: TrainOptions, renderer: Renderer | None) -> None:
-        """Combine reward and KL into the datum's advantages, or with ``kl_top_k`` into its targets."""
+        """Combine reward and KL into the datum's advantages, or with ``kl_top_k`` set its targets."""
         kl_T = weights_T = None
         if self.judgement is not None:
             kl_T = self.judgement.kl[1:]  # the first token is not a target
@@ -106,9 +106,9 @@ class Example:
 
 
 def _known_only(datum: tinker.Datum) -> tinker.Datum:
-    """A datum that does not train tokens whose sampled log-probability is NaN or infinite.
+    """A datum without training on tokens whose sampled log-probability is NaN or infinite.
 
-    It is unknown, and so is their importance weight.
+    Their importance weights are unknown.
     """
     mask_T, logprobs_T = (datum.loss_fn_inputs[name].to_torch() for name in ("mask", "logprobs"))
     known_T = logprobs_T.isfinite()
@@ -141,13 +141,13 @@ def make_examples(
 ) -> list[Example]:
     """The training examples of a step, with their centred rewards; updates the `running` means.
 
-    `weights` are factors of the centred rewards by problem, 1 for others.
+    `weights` are factors for the centred rewards, by problem; 1 for other problems.
     """
     problems_P = [group.problem.id for group in groups]
     rewards_P = [[rollout.reward for rollout in group.rollouts] for group in groups]
     if options.control == "permuted_rewards":
         rewards_P = permuted(rewards_P, problems_P)
-    # Without rewards of turns, the whole reward is that of one turn.
+    # Without turn rewards, each episode counts as one turn with the whole reward.
     turns_P: list[list[Sequence[float]]] = [[[reward] for reward in rewards_G] for rewards_G in rewards_P]
     if options.turn_rewards != "none":
         turns_P = [[_turn_rewards(rollout, options) for rollout in group.rollouts] for group in groups]
@@ -174,9 +174,8 @@ async def judge(examples: Sequence[Example], teachers: Mapping[str, Teacher]) ->
     """Let the teachers, by problem, judge a step's episodes. Without any teacher, nothing is judged.
 
     Raises:
-        ServiceError: The teacher judged no episode, and not because the service refused them all. Such a step is not
-            trained on.
-        ServiceDown: The service cannot be used any more.
+        ServiceError: No episode was judged, and at least one failure was not a refusal. Such a step is not trained on.
+        ServiceDown: The service can no longer be used.
     """
     if not teachers:
         return
@@ -189,10 +188,10 @@ async def judge(examples: Sequence[Example], teachers: Mapping[str, Teacher]) ->
 def check_first_judgements(examples: Sequence[Example], teachers: Mapping[str, Teacher], options: TrainOptions) -> None:
     """Check after a run's first step that there is something to learn from.
 
-    Later steps are not checked: a resumed run would find the same episodes, and end again.
+    Later steps are not checked: a resumed run would find the same episodes, and fail again.
 
     Raises:
-        UsageError: The teacher refused every episode, and ``kl_top_k`` is set: a service may not have what it needs.
+        UsageError: The teacher refused every episode, and ``kl_top_k`` is set, which its service may not support.
         RequestRefused: The teacher refused every episode, and there is no reward.
     """
     if options.reward_coef > 0 or not (refusals := _failures_of_all(examples, teachers)):
@@ -205,14 +204,14 @@ def check_first_judgements(examples: Sequence[Example], teachers: Mapping[str, T
 
 
 def _failures_of_all(examples: Sequence[Example], teachers: Mapping[str, Teacher]) -> list[ServiceError]:
-    """Why the teachers judged no episode; empty if they judged one, or were asked for none."""
+    """Why the teachers judged no episode; empty if they judged at least one, or were asked to judge none."""
     asked = [example for example in examples if teachers.get(example.sampled.problem)]
     failures = [example.failure for example in asked if example.failure is not None]
     return failures if len(failures) == len(asked) else []
 
 
 def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, float]:
-    """The size of the advantages and, if there is a teacher, the KL to it."""
+    """Metrics: the size of the advantages and, if there is a teacher (`judged`), the KL to it."""
     sampled = max(1.0, sum(sum(example.sampled.mask) for example in examples))
     inputs = [example.datum.loss_fn_inputs for example in examples]
     sizes = [float(found["advantages"].to_torch().abs().sum()) for found in inputs if "weights" not in found]
@@ -221,7 +220,7 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
         "rollouts/not_finite": float(unknown),
         "advantage/abs_reward": mean([mean([abs(value) for value in example.centred]) for example in examples]),
     }
-    if sizes:  # with targets, tokens have no advantages
+    if sizes:  # tokens with targets have no advantages
         metrics["advantage/abs_token"] = sum(sizes) / sampled
     if not judged:
         return metrics
@@ -243,8 +242,8 @@ def example_metrics(examples: Sequence[Example], *, judged: bool) -> dict[str, f
 
 
 def warnings_of(metrics: Mapping[str, float]) -> list[str]:
-    """What `example_metrics` say of a step without a gradient, of episodes without a KL, and of log-probabilities that
-    are NaN or infinite.
+    """Warnings for the results of `example_metrics`: a step without a gradient, episodes without a KL, values that are
+    not finite.
     """
     found: list[str] = []
     if "teacher_kl/covered" not in metrics and metrics["advantage/abs_reward"] < _ROUNDING:
@@ -265,8 +264,8 @@ def warnings_of(metrics: Mapping[str, float]) -> list[str]:
 def annotate(examples: Sequence[Example], renderer: Renderer | None) -> None:
     """Add tokens and log-probabilities to the episodes' transcripts, for `rtl-agent-gym view`. Idempotent.
 
-    Errors with a transcript are only logged, since the training does not depend on it. `renderer` gives the text of the
-    tokens; without it, their ids are shown.
+    Errors with a transcript are only logged, since the training does not depend on it. `renderer` provides the texts
+    of the tokens; without it, their ids are shown.
     """
     for example in examples:
         path = example.rollout.result.transcript
@@ -284,7 +283,7 @@ def _token_records(example: Example, renderer: Renderer | None) -> Iterator[Toke
         ids, end = segment.ids, begin + len(segment.ids)
         if segment.sampled:
             teacher = None
-            own = segment.logprobs if all(map(math.isfinite, segment.logprobs)) else None  # a transcript has only known
+            own = segment.logprobs if all(map(math.isfinite, segment.logprobs)) else None  # only finite ones are stored
             if judgement is not None and own is not None:
                 judged = zip(own, judgement.kl[begin:end], judgement.covered[begin:end], strict=True)
                 teacher = [logprob - kl if covered else None for logprob, kl, covered in judged]

@@ -1,7 +1,7 @@
-"""Evaluates a run's weights on new episodes: of held-out problems (``test/…``) and of training problems (``train/…``).
+"""Evaluates a run's weights on new episodes of held-out problems (``test/…``) and of training problems (``train/…``).
 
 Each evaluation has its own folder in the run's folder, such as ``evaluations/000020-test`` after step 20. If it is
-interrupted, a resumed run only plays the missing episodes.
+interrupted, a resumed run plays only the missing episodes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Evaluator:
     problems: Mapping[str, Sequence[Problem]]
     """See `Plan.evaluated`."""
     config: TinkerEnvConfig
-    """Of the training environments."""
+    """The configuration of the training environments."""
     folder: Path
     progress: Progress
 
@@ -47,9 +47,9 @@ class Evaluator:
         """Evaluate weights that were trained for `version` steps.
 
         ``pass_rate`` is a mean over problems, and ``pass_rate_low`` and ``pass_rate_high`` are its 95 % interval. With
-        one episode a problem the verdicts are independent, and the interval is Wilson's, which holds near 0 and 1 and
-        never has width 0. With several it is a bootstrap over problems and episodes, because episodes of a problem are
-        alike; see `estimate`.
+        one episode per problem, verdicts are independent and the interval is Wilson's, which is valid near 0 and 1 and
+        never has width 0. With several, it is a bootstrap over problems and episodes, because episodes of one problem
+        are correlated; see `estimate`.
 
         `when` is appended to the first part of the metrics' names, as in ``test_before/pass_rate``.
         """
@@ -83,15 +83,15 @@ class Evaluator:
     async def play(
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
-        """Play `samples` episodes of each problem. At least one has a score. Raises like `with_retries`."""
+        """Play `samples` episodes of each problem, of which at least one gets a score. Raises like `with_retries`."""
         o, reward = self.options, self.config.reward
         if reward is not None and not reward.simulate:
-            reward = RewardWeights()  # the hidden tests are always run, as a pass rate counts official verdicts
+            reward = RewardWeights()  # evaluations always run the hidden tests: a pass rate counts official verdicts
         renderer = await asyncio.to_thread(load_renderer, self.config)
         config = EvaluationConfig(
             problems=problems,
             renderer=renderer,
-            episode=self.config.episode.with_options(turn_rewards="none"),  # nothing is trained on
+            episode=self.config.episode.with_options(turn_rewards="none"),  # these episodes are not trained on
             reward=reward,
             samples=samples,
             seed=o.seed,
@@ -111,7 +111,7 @@ class Evaluator:
             done = await evaluate(config, policy, observer=observer)
             if faults and all(result.score is None for result in done.results):  # too few for `evaluate` to give up
                 others = [fault for fault in faults if not isinstance(fault, RequestRefused)]
-                last = (others or faults)[-1]  # refusals alone are not tried again
+                last = (others or faults)[-1]  # if all faults are refusals, nothing is retried
                 raise type(last)(f"no episode of the evaluation has a verdict; the last fault: {last}") from last
             return done.results
 
@@ -124,7 +124,7 @@ class Evaluator:
 
 
 def _set_aside(folder: Path, record: EvaluationRecord) -> None:
-    """Rename the folder of an evaluation that cannot be continued, such as one that another version has begun."""
+    """Rename the folder of an evaluation that cannot be continued, such as one of another version of the package."""
     try:
         other = bool(record.differences(read_config(folder)))
     except TranscriptError:

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from .loop import OnMetrics
 
 Clusters = Callable[[str, str, float, int], Callable[[], "Runtime"]]
-"""From an address, limits of each node, seconds between canaries and slots to what makes the runtime of a loop."""
+"""From address, limits of each node, ``canary_seconds`` and slots to a factory of an event loop's runtime."""
 
 logger = logging.getLogger(__name__)
 
 MACHINES = ("sandboxes", "episodes", "cluster")
-"""Loggers whose warnings a run shows: they say why it waits."""
+"""Loggers whose warnings a run shows, since they explain why it waits."""
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def train(
         given: Options by name; see `TrainOptions`.
         rl: Reinforcement learning, without a teacher.
         recipes: Models that can be built on this machine; without a service, the first is the default.
-        clusters: Makes what `ray_address` needs; this package's is `cluster.runtime_at`.
+        clusters: Connects to the cluster at `ray_address`; usually `cluster.runtime_at`.
 
     Raises:
         UsageError: An option is wrong, or this thread's event loop is running.
@@ -82,7 +82,7 @@ def train(
 def launch(plan: Plan, clusters: Clusters | None = None) -> Outcome:
     """Start or resume a planned run, and return when it is complete. Arguments and exceptions are those of `train`."""
     if asyncio._get_running_loop() is not None:
-        raise UsageError("a run needs an event loop of its own; in a notebook: await asyncio.to_thread(train, options)")
+        raise UsageError("a run needs its own event loop; in a notebook: await asyncio.to_thread(train, options)")
     folder = RunFolder(plan.options.log_path)
     folder.open(plan.record(), plan.options.behavior_if_log_dir_exists)
     try:
@@ -105,7 +105,7 @@ def launch(plan: Plan, clusters: Clusters | None = None) -> Outcome:
 
 
 def dry_run(plan: Plan) -> str:
-    """What `launch` would do with a plan: its lines on the run, and its warnings. Nothing is created or requested.
+    """A description of the run that `launch` would start, with its warnings. Nothing is created or requested.
 
     Raises `UsageError` if a prompt is too long, or the tokenizer of a published student cannot be loaded.
     """
@@ -123,10 +123,10 @@ def main(
     closing: Callable[[Path], Sequence[str]] = lambda run: (),
     clusters: Clusters | None = None,
 ) -> int:
-    """Run the command line ``key=value …``; `defaults` adds options to those given, ``--dry-run`` only prints the plan.
+    """Run the command line ``key=value …``; `defaults` adds options to the given ones; ``--dry-run`` prints the plan.
 
     Returns the exit code (see ``rtl-agent-gym --help``). Once all steps are done, it prints the lines that `closing`
-    makes of the run's folder.
+    returns for the run's folder.
     """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     if any(argument in ("-h", "--help") for argument in arguments):
@@ -162,16 +162,16 @@ def main(
 
 
 def _machines(options: TrainOptions, clusters: Clusters | None) -> contextlib.AbstractContextManager[None]:
-    """The context in which episodes have their sandboxes where the options say."""
+    """The context in which episodes get their sandboxes from the cluster of the options, if any."""
     from ..episodes.runtime import using
 
     if not options.ray_address:
         return contextlib.nullcontext()
     if clusters is None:
-        raise UsageError("ray_address: this caller of launch has no clusters; give it cluster.runtime_at")
+        raise UsageError("ray_address: launch got no `clusters`; call it with clusters=cluster.runtime_at")
     if options.sandbox != "auto":
         command = f"rtl-agent-gym --sandbox {options.sandbox} cluster up"
-        raise UsageError(f"sandbox: a run cannot choose it for the nodes of a cluster; start them with `{command}`")
+        raise UsageError(f"sandbox: a run cannot set it for the nodes of a cluster; start them with `{command}`")
     slots = options.ray_slots or options.max_concurrent
     return using(clusters(options.ray_address, options.sandbox_limits, options.canary_seconds, slots))
 
@@ -190,7 +190,7 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         await _report(folder)  # a run that was killed after its last step has none
         return
-    if last is not None and (measured := last.get("local_dtype")):  # by the recipe, at the first start
+    if last is not None and (measured := last.get("local_dtype")):  # measured by the recipe at the first start
         plan = replace(plan, options=plan.options.model_copy(update={"local_dtype": measured}))
     if plan.engine == "tinker":
         for line in await asyncio.to_thread(describe_run, plan):
@@ -261,7 +261,7 @@ async def _make_engine(plan: Plan, folder: RunFolder, progress: Progress) -> Eng
         return await tinker_engine(plan.options.base_url, progress.print, plan.options.service_wait_seconds)
     try:
         return local_engine(plan.options.local_config(folder.path / WEIGHTS))
-    except UsageError as error:  # it begins with the name that the engine's configuration has for the option
+    except UsageError as error:  # it begins with the option's name in the engine's configuration
         raise UsageError(f"local_{error}") from error
 
 
@@ -322,8 +322,8 @@ async def _train(plan: Plan, folder: RunFolder, progress: Progress, engine: Engi
 
 
 def cause_of(error: BaseException) -> BaseException:
-    """The exception of a group to report to the user: Ctrl-C, else a foreign exception, which is a mistake in the code,
-    else the package's error that explains most.
+    """The exception of a group to report to the user: Ctrl-C, else an exception from outside this package (a bug), else
+    the package's error that explains most.
     """
     found = list(leaves(error))
     stopped = next((part for part in found if isinstance(part, KeyboardInterrupt)), None)
@@ -332,9 +332,9 @@ def cause_of(error: BaseException) -> BaseException:
 
 
 async def clean_up(steps: Mapping[str, Callable[[], Awaitable[None]]], *, failed: bool) -> None:
-    """Do every step, even if another fails, and then raise the first of their exceptions.
+    """Do every step, even if another fails, and then raise the first exception.
 
-    A `ServiceError` is only logged, and so is every exception if the run has `failed` already.
+    A `ServiceError` is only logged; if the run has already `failed`, so is every exception.
     """
     first: Exception | None = None
     for name, step in steps.items():
@@ -360,7 +360,7 @@ async def _report(folder: RunFolder) -> None:
 
 @contextlib.contextmanager
 def _weights_and_biases(plan: Plan, folder: RunFolder) -> Iterator[OnMetrics | None]:
-    """A function that logs a step's metrics to Weights & Biases; None if `wandb_project` is not set."""
+    """Yield a function that logs a step's metrics to Weights & Biases; None if `wandb_project` is not set."""
     if plan.options.wandb_project is None:
         yield None
         return

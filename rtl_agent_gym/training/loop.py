@@ -6,8 +6,8 @@
                                                  ├─► advantages ─► optimizer step ─► checkpoint, metrics ─► again
                        teacher's logprobs ─► KL ─┘
 
-With `TrainOptions.max_lag`, the episodes of later steps are played at the same time, each with the newest weights when
-it begins. ``progress/lag`` is the number of steps that those weights are behind; the importance weights correct for it.
+With `TrainOptions.max_lag`, the episodes of later steps are played at the same time, each step's with the newest
+weights when they begin. ``progress/lag`` is how many steps those weights are behind; importance weights correct for it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class TrainingLoop:
     folder: RunFolder
     progress: Progress
     renderer: Renderer | None = None
-    """The student's: it knows the text and the kind of each token."""
+    """The student's renderer, which knows the text and the kind of each token."""
     on_metrics: OnMetrics | None = None
 
     def __post_init__(self) -> None:
@@ -145,9 +145,9 @@ class TrainingLoop:
         return stepped.sampler
 
     async def _start_rollouts(self, step: int, sampler: Sampler) -> None:
-        """Begin the episodes of this step, and of later ones within the lag, with the newest weights.
+        """Begin the episodes of this step, and of later steps within the lag, with the newest weights.
 
-        The newest weights are also kept for the steps in which they are the self-teacher's.
+        The newest weights are also kept for the later steps in which a self-teacher uses them.
         """
         due, teacher = self._producer.due(step), self._self_teacher
         later = 0 if teacher is None else teacher.steps_needed(step, self.options.num_steps)
@@ -171,7 +171,7 @@ class TrainingLoop:
 class SupervisedLoop:
     """A supervised run, from its first step or from its last checkpoint.
 
-    The data of each step depend only on the options and the step's number, so a resumed run continues with the same.
+    The data of each step depend only on the options and the step's number, so a resumed run uses the same data.
     """
 
     options: SftOptions
@@ -218,7 +218,7 @@ class SupervisedLoop:
         logger.info("step %d: %s", step, {name: round(value, 5) for name, value in metrics.items()})
 
     async def _evaluate(self, sampler: Sampler, version: int, when: str = "") -> dict[str, float]:
-        """Evaluate in real shells, and on the validation episodes."""
+        """Evaluate in sandboxes, and on the validation episodes."""
         metrics = await self.evaluate(sampler, version, when)
         if self.data.validation:
             known, total = await self._validation_logprobs(sampler)

@@ -1,6 +1,6 @@
-"""The options of training runs, given as ``name=value``: those of the tree, and the trainers' own.
+"""The options of training runs, given as ``name=value``: those of the tree of options, and the trainers' own.
 
-Nothing heavy is imported here, so that a wrong option is reported at once.
+This module imports nothing that loads slowly, so that a wrong option is reported at once.
 """
 
 from __future__ import annotations
@@ -42,10 +42,10 @@ from ..scoring import RewardWeights
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
 BaselineName = Literal["group", "batch", "running", "none"]
 Prompt = Annotated[str | None, BeforeValidator(lambda value: value if value == "" else optional(value))]
-"""A text that may be None; the empty one is a text."""
+"""A text that may be None. The empty string is a text, not None."""
 
 OLDER_NAMES = {"problems": "cvdp_jsonl_path", "ids": "problem_ids", "command_timeout": "timeout_seconds"}
-"""The names that trainers have for options of the tree; both can be given."""
+"""The trainers' older names of options in the tree; both names are accepted."""
 
 
 def _older_name(name: str) -> str:
@@ -53,15 +53,15 @@ def _older_name(name: str) -> str:
 
 
 def with_older_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by the trainers' names. Raises `UsageError` if one is given under both."""
+    """Options by the trainers' names. Raises `UsageError` if an option is given under both names."""
     for name, older in OLDER_NAMES.items():
         if name in given and older in given:
-            raise UsageError(f"{name}: given twice, also as {older}; leave one of them out")
+            raise UsageError(f"{name}: given twice, also as {older}; remove one of them")
     return {_older_name(name): value for name, value in given.items()}
 
 
 class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOptions, alias_generator=_older_name):
-    """All options of a run. Each docstring is the option's help text; the others are those of the tree."""
+    """All options of a run. Each docstring is the option's help text; inherited options have theirs in the tree."""
 
     # Models
     student_model: str = DEFAULT_STUDENT
@@ -73,32 +73,32 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     teachers: Table = Field(default_factory=dict)
     """Other teachers for some problems: ``{"problem id or category": "model"}`` as JSON."""
     teacher_renderer_name: OptionalText = None
-    """The teacher's chat format (dialect), if it is of another model family; None for the one that fits the model."""
+    """The teacher's chat format (dialect), if it is of another model family; None for the model's own."""
     teacher_system_prompt: Prompt = None
-    """A system prompt that only the teacher sees: a text, or ``@file``; an empty text gives none."""
+    """A system prompt that only the teacher reads: a text, or ``@file``; an empty text for none."""
     teacher_context: str = "none"
     """What only the teacher reads: ``none``; ``reference``, the problem's reference solution; ``feedback``, the grading
     of this episode and a solution from its group; or ``hints:FILE``, a JSON object with a text for each problem id."""
     teacher_lag: OptionalCount = None
-    """With ``teacher_model=self``: how many steps the teacher's weights are behind; None for those of the start."""
+    """With ``teacher_model=self``: how many steps the teacher's weights are behind; None for the initial weights."""
     base_url: OptionalText = None
     """Address of a Tinker-compatible service; None for Tinker's own if there is an API key, else the local engine."""
     engine: Literal["auto", "tinker", "local"] = "auto"
-    """Where to sample and train: Tinker's service or this machine; ``auto`` takes the service if there is a key."""
+    """Where to sample and train: Tinker's service or this machine; ``auto`` uses the service if there is a key."""
     local_device: str = "auto"
     """Local engine: a torch device such as ``cpu`` or ``cuda:0``; ``auto`` takes a GPU if there is one."""
     local_dtype: str = "auto"
-    """Local engine: precision, such as ``float32`` or ``bfloat16``; ``auto`` is bfloat16 on a GPU that
-    computes in it, otherwise float32; smollm2 measures it on a CPU. In half precision the optimizer updates float32
+    """Local engine: precision, such as ``float32`` or ``bfloat16``; ``auto`` is bfloat16 on a GPU that supports it,
+    otherwise float32; on a CPU, smollm2 uses what is faster. In half precision the optimizer updates float32
     copies."""
     local_batch: int = Field(default=16, ge=1)
     """Local engine: maximum number of sequences sampled at once. More is faster and needs more memory."""
     local_batch_tokens: int = Field(default=16_384, ge=1)
     """Local engine: maximum number of tokens, with padding, in one forward pass of training. Less needs less memory."""
     local_gradient_checkpointing: bool = False
-    """Local engine: compute activations twice instead of keeping them: more time, less memory, the same gradients."""
+    """Local engine: recompute activations instead of keeping them: more time, less memory, the same gradients."""
     prices: OptionalText = "https://tinker-docs.thinkingmachines.ai/tinker/models.json"
-    """The list of prices of a service's models for the estimate before a run, in the form of Tinker's: an address or a
+    """List of a service's models and prices for the estimate before a run, in the format of Tinker's: an address or a
     file; None for no estimate in dollars."""
     load_checkpoint_path: OptionalText = None
     """Weights to start from: the ``state_path`` of a checkpoint."""
@@ -107,19 +107,19 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     problems: str = with_default(ProblemOptions, "problems", "bundled")
     held_out: OptionalText = None
     """Problems to test on and never train on: a fraction such as ``0.2``, ids separated by commas, or another source of
-    problems. They are evaluated before the first step, every ``eval_every`` steps and last: ``test/pass_rate``."""
+    problems. Evaluated before the first step, every ``eval_every`` steps and at the end: ``test/pass_rate``."""
     extra_held_out: Table = Field(default_factory=dict)
-    """More sources to test on and never train on, by a name of yours, as JSON: ``{"other": "family:timers?count=32"}``.
-    They are evaluated before the first step and at the end: ``test/other/pass_rate``."""
+    """More sources only to test on, by names of your choice, as JSON: ``{"other": "family:timers?count=32"}``.
+    Evaluated before the first step and after the last: ``test/other/pass_rate``."""
     env: Literal["agentic", "single_turn"] = "agentic"
     """``agentic``: many turns in a shell. ``single_turn``: one completion that contains the files."""
     agent: Literal["none", "mini-swe-agent", "opencode", "claude-code", "codex", "qwen-code", "pi"] = "none"
-    """Somebody else's agent that acts in the episodes, with the student as its model; each conversation that it only
-    adds to is one training example. ``none``: the student acts itself, with this package's prompts and tool."""
+    """Third-party agent that acts in the episodes, with the student as its model; each conversation that it only
+    appends to is one training example. ``none``: the student acts directly, with this package's prompts and tool."""
     renderer_name: OptionalText = None
-    """The student's chat format (dialect); None for the one that fits the model."""
+    """The student's chat format (dialect); None for the model's own."""
     system_prompt: Prompt = None
-    """Replaces the agent's system message: a text, or ``@file``; an empty text gives none."""
+    """Replaces the system message: a text, or ``@file``; an empty text for none."""
     user_prompt: Prompt = None
     """Replaces the problem's user message: a text, or ``@file``."""
     max_tokens: int = with_default(EpisodeOptions, "max_tokens", 4096)
@@ -127,27 +127,27 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     temperature: float = Field(default=1.0, gt=0)
     """Sampling temperature of the student."""
     eval_temperature: OptionalNonNegative = None
-    """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once a problem."""
+    """Sampling temperature in evaluations; None for ``temperature``. 0: the most likely token, once per problem."""
     reward: str = "default"
-    """Reward preset: default, staged, dense, compile or proxy. With proxy, hidden tests are run in evaluations alone,
-    with the default weights: for distillation without a reward, whose steps do not need verdicts."""
+    """Reward preset: default, staged, dense, compile or proxy. With proxy, hidden tests run only in evaluations, with
+    the default weights: for distillation without a reward, which needs no verdicts during training."""
     reward_weights: Annotated[dict[str, Any], BeforeValidator(from_json)] = Field(default_factory=dict)
     """Weights that replace some of the preset's, as JSON: ``{"tests": 2.0}``."""
     judge: OptionalText = with_default(EpisodeOptions, "judge", None)
     control: Literal["none", "permuted_rewards", "negated_kl", "shuffled_turns"] = "none"
-    """For a run that must not learn: give each episode the reward of an episode of another problem in its step, or use
-    the KL with the opposite sign. ``shuffled_turns``: each episode's ``turn_rewards`` in a random order. Their total
-    stays, so this control does learn, only slower; it tests where the reward is credited."""
+    """For control runs that must not learn: ``permuted_rewards`` gives each episode a reward of another problem's
+    episode in its step; ``negated_kl`` reverses the KL's sign. ``shuffled_turns`` shuffles each episode's
+    ``turn_rewards``: their total stays, so it still learns, but slower; it tests where the reward is credited."""
 
     # Advantages
     kl_penalty_coef: float = Field(default=0.7, ge=0)
-    """Weight of the KL to the teacher in the advantages; 0 uses no teacher."""
+    """Weight of the KL to the teacher in the advantages; 0 for no teacher."""
     kl_top_k: int = Field(default=0, ge=0, le=100)
     """Number of the teacher's most likely tokens to learn from at each sampled token, by cross-entropy with its
     probabilities; 0 learns from the KL of the sampled token. Cannot be combined with a reward, ``kl_clip``,
     ``kl_discount_factor`` or ``loss_fn``."""
     kl_discount_factor: float = Field(default=0.0, ge=0, le=1)
-    """Discount factor for the KL of later tokens, which is added to a token's own; 0 uses only its own KL."""
+    """Discount factor for the KL of later tokens, which is added to a token's own KL; 0 uses only the latter."""
     kl_clip: OptionalPositive = None
     """Bound on a token's own KL times its coefficient and weight, before discounting; None for no bound."""
     kl_budget: OptionalPositive = None
@@ -161,7 +161,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     reward_coef: float = Field(default=1.0, ge=0)
     """Weight of the episode's reward in the advantages."""
     weak_coef: float = Field(default=1.0, ge=0, le=1)
-    """Factor on that weight in rows of CVDP whose tests do not see what the task is mainly about; 0 leaves only the
+    """Factor on ``reward_coef`` for rows of CVDP whose tests do not check the main part of the task; 0 leaves only the
     teacher."""
     baseline: BaselineName = "group"
     """What is subtracted from the reward: the mean of the episode's group (group), of all episodes of the step (batch),
@@ -199,29 +199,29 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     max_lag: int = Field(default=0, ge=0)
     """How many steps the sampling weights may be behind the trained ones, so that batches are sampled ahead."""
     curriculum: Literal["none", "difficulty", "pass_rate", "edge"] = "none"
-    """Order of the problems: shuffled in each epoch, easy ones first, preferring those solved only sometimes, or those
-    whose pass rate in this run is likely to be near one half."""
+    """Order of the problems: shuffled in each epoch (none), easy ones first (difficulty), preferring those solved only
+    sometimes (pass_rate), or those whose pass rate in this run is likely to be near one half (edge)."""
     seed: int = Field(default=0, ge=0)
     """Seed for the order of problems, the held-out fraction, sampling and new weights."""
     rollout_retries: int = Field(default=3, ge=0)
-    """How often an episode is played again after a fault of the machine or the service."""
+    """Maximum retries of an episode after faults of the machine or the service."""
     min_survivors: int = Field(default=1, ge=1)
-    """Minimum number of episodes left in a group after such faults; a smaller group is dropped and counted."""
+    """Minimum number of episodes that remain in a group after such faults; a smaller group is dropped and counted."""
     max_concurrent: int = Field(default=64, ge=1)
-    """Maximum number of episodes at the same time."""
+    """Maximum number of concurrent episodes."""
     service_wait_seconds: float = Field(default=60.0, gt=0)
-    """Seconds to wait for a Tinker service that does not answer when the run starts; later ten times as long."""
+    """Seconds to wait for a Tinker service that does not answer when the run starts; ten times as long later."""
 
     # The run
     log_path: str = "runs/train"
     """The run's folder."""
     behavior_if_log_dir_exists: LogDirBehavior = "resume"
-    """What to do if that folder already contains a run: resume it, delete it, ask, or refuse."""
+    """What to do if that folder already contains a run: resume it, delete it, ask, or end with an error (raise)."""
     eval_every: int = Field(default=20, ge=0)
     """Steps between evaluations; 0 evaluates only before the first step and after the last."""
     eval_episodes: int = Field(default=0, ge=0)
-    """New episodes per evaluation, split over its problems, at least one for each. If not 0, the training problems are
-    evaluated too (``train/pass_rate``)."""
+    """New episodes per evaluation, divided among its problems, at least one for each. If not 0, the training problems
+    are evaluated, too (``train/pass_rate``)."""
     save_every: int = Field(default=20, ge=0)
     """Steps between checkpoints that are kept; 0 keeps only the last."""
     annotate_transcripts: bool = True
@@ -237,7 +237,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     def _check_combinations(self) -> TrainOptions:
         tested = self.reward_config().simulate
         if self.curriculum in ("pass_rate", "edge") and not tested:
-            raise ValueError(f"curriculum: {self.curriculum} needs the verdicts that this reward leaves out")
+            raise ValueError(f"curriculum: {self.curriculum} needs the verdicts of hidden tests; choose another reward")
         for name in ("renderer_name", "teacher_renderer_name"):
             value = getattr(self, name)
             if value is not None and not is_renderer_name(value):
@@ -253,7 +253,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
                 raise ValueError(f"kl_top_k: cannot be combined with {name}={given}; add {name}={needed}")
         for name in self.extra_held_out:
             if not re.fullmatch(r"[A-Za-z][\w-]*", name):
-                raise ValueError(f"extra_held_out: {name!r} is no name; use letters, digits, _ and -")
+                raise ValueError(f"extra_held_out: {name!r} is not a valid name; use letters, digits, _ and -")
         if self.control == "permuted_rewards" and self.batch_size < 2:
             raise ValueError("control: permuted_rewards needs two problems in each step; choose batch_size=2 or more")
         if self.turn_rewards != "none":
@@ -268,11 +268,11 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         if self.reward_coef == 0:
             raise ValueError("turn_rewards: with reward_coef=0 no reward is used; choose turn_rewards=none")
         if self.control == "permuted_rewards":
-            raise ValueError("turn_rewards: control=permuted_rewards is of whole episodes; choose shuffled_turns")
+            raise ValueError("turn_rewards: control=permuted_rewards permutes whole episodes; choose shuffled_turns")
         if self.env == "single_turn":
             raise ValueError("turn_rewards: env=single_turn has one turn; choose env=agentic")
         if self.agent != "none":
-            raise ValueError(f"turn_rewards: the turns of {self.agent} are its own; choose agent=none")
+            raise ValueError(f"turn_rewards: cannot be credited to the turns of {self.agent}; choose agent=none")
         if self.turn_rewards == "submissions" and not self.harness_feedback:
             raise ValueError("turn_rewards: submissions needs harness_feedback=1 or more")
 
@@ -284,20 +284,20 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         for name, none in (("system_prompt", None), ("teacher_system_prompt", None), ("teacher_context", "none")):
             if getattr(self, name) != none:
                 raise ValueError(
-                    f"{name}: {self.agent} has prompts of its own, which the teacher reads too; leave it out"
+                    f"{name}: {self.agent} has its own prompts, which the teacher also reads; leave this option out"
                 )
 
     @classmethod
     def names(cls) -> list[str]:
-        """The options that can be given, its own first."""
+        """The options that can be given, those of this class first."""
         own = [name for name in TrainOptions.__annotations__ if name not in EpisodeOptions.model_fields]
         return list(dict.fromkeys([_older_name(name) for name in own] + super().names()))
 
     @classmethod
     def build(cls, given: Mapping[str, Any], defaults: Mapping[str, Any] | None = None) -> Self:
-        """Build options from values by name, as text or with their type; `defaults` replace the general ones.
+        """Build options from values by name, as text or with their type; `defaults` replace the general defaults.
 
-        Raises `UsageError` that names an option that is unknown or has a wrong value.
+        Raises `UsageError` that names the option if it is unknown or has a wrong value.
         """
         given = with_older_names(given)
         names = cls.names()
@@ -333,7 +333,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         return self.temperature if self.eval_temperature is None else self.eval_temperature
 
     def evaluated_episodes(self, problems: int) -> int:
-        """The episodes of each of so many problems in an evaluation; one at temperature 0, where they are all alike."""
+        """Episodes per problem in an evaluation of this many problems; 1 at temperature 0, where all would be equal."""
         return max(1, round(self.eval_episodes / problems)) if self.evaluation_temperature else 1
 
     def local_config(self, checkpoints: Path) -> LocalEngineConfig:
@@ -366,7 +366,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         return rate * (1 - (1 - self.lr_final) * done)
 
     def text_of(self, name: str) -> str | None:
-        """The value of a text option, read from its file if it is ``@file``. Raises `UsageError`."""
+        """The value of a text option, read from the file if it is ``@file``. Raises `UsageError`."""
         return text_of_option(name, getattr(self, name))
 
 
@@ -377,7 +377,7 @@ NOT_APPLICABLE = {
     "kl_weight_call", "reward_coef", "weak_coef", "baseline", "num_steps", "group_size", "loss_fn", "num_substeps",
     "pipeline", "max_lag", "curriculum", "min_survivors", "annotate_transcripts",
 }  # fmt: skip
-"""Options of runs that play their own training episodes."""
+"""Options only for runs that play their own training episodes."""
 
 
 class SftOptions(TrainOptions):
@@ -387,9 +387,9 @@ class SftOptions(TrainOptions):
     """Episodes to imitate, separated by commas: transcripts, folders of them, runs, evaluations, or files that
     ``rtl-agent-gym export`` wrote as ``sft`` or ``tokens``."""
     passed_only: bool = True
-    """Leave out episodes that did not pass."""
+    """Exclude episodes that did not pass."""
     min_reward: Annotated[float | None, BeforeValidator(optional)] = None
-    """Leave out episodes with a lower reward; None for no limit."""
+    """Exclude episodes with a lower reward; None for no limit."""
     epochs: int = Field(default=1, ge=1)
     """How often each episode is trained on."""
     batch_size: int = Field(default=16, ge=1)
@@ -405,13 +405,13 @@ class SftOptions(TrainOptions):
 
     @classmethod
     def names(cls) -> list[str]:
-        """The options that can be given, its own first."""
+        """The options that can be given, those of this class first."""
         own = ["episodes", "passed_only", "min_reward", "epochs"]
         return own + [name for name in super().names() if name not in NOT_APPLICABLE and name not in own]
 
 
 def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
-    """Split ``key=value`` arguments; ``key?=value`` counts only if there is no ``key=value``, as in a makefile.
+    """Split ``key=value`` arguments; as in a makefile, ``key?=value`` is used only if there is no ``key=value``.
 
     Raises `UsageError` if an argument has another form, or an option is given twice.
     """
@@ -430,7 +430,7 @@ def split_arguments(arguments: Sequence[str]) -> dict[str, str]:
 
 
 def describe_options(kind: type[TrainOptions] = TrainOptions) -> str:
-    """All options with their defaults and descriptions, as wide as the terminal, up to 120 columns."""
+    """All options with defaults and descriptions, wrapped to the terminal's width, between 40 and 120 columns."""
     columns = max(40, min(shutil.get_terminal_size().columns, 120))
     lines = ["Options, as name=value, with their defaults:", ""]
     fields = {field.alias or name: field for name, field in kind.model_fields.items()}

@@ -35,7 +35,7 @@ from .sft.data import SupervisedData
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
 CHARACTERS_A_TOKEN = 8
-"""More than any vocabulary here achieves on prose, so a prompt that is too long at this ratio is certainly too long."""
+"""More characters per token than any vocabulary has in prose: a prompt too long at this ratio is certainly too long."""
 
 HUB_PATIENCE = 3.0
 """Seconds to wait for the hub's answer."""
@@ -45,17 +45,17 @@ _REMEDY = "choose baseline=running, or group_size=2 or more"
 
 @dataclass(frozen=True)
 class ModelRecipe:
-    """Models of this package, to be used instead of published models."""
+    """Models of this package, used instead of published models."""
 
     name: str
-    """Their name in ``student_model`` and ``teacher_model``."""
+    """The models' name in ``student_model`` and ``teacher_model``."""
     renderer: str
     defaults: Mapping[str, Any]
     """Default options of a run without a service whose student is of this recipe."""
     make: Callable[[Plan], Plan]
-    """Finds the models that the options name, and returns the plan with their paths and prompts."""
+    """Prepares the models that the options name, and returns the plan with their paths and prompts."""
     digest: Callable[[Literal["student", "teacher"]], str]
-    """What identifies the files of its student or teacher."""
+    """A digest that identifies the files of the student or the teacher."""
 
 
 @dataclass(frozen=True)
@@ -68,26 +68,26 @@ class Plan:
     held_out: list[Problem]
     """Problems that are only evaluated."""
     student: str
-    """The student by the name that the engine uses. `ModelRecipe.make` replaces the names of a recipe's models."""
+    """The engine's name for the student. `ModelRecipe.make` replaces a recipe's name by folders of models."""
     teacher: str | None
     renderer: str
     """The student's dialect."""
     system_prompt: str | None = None
-    """None for the environment's default; so is `user_prompt`."""
+    """None for the environment's default; likewise `user_prompt`."""
     user_prompt: str | None = None
     recipes: tuple[ModelRecipe, ...] = ()
     """The recipes of the models that must be built."""
     warnings: tuple[str, ...] = ()
-    """Where the run will not do what its options suggest."""
+    """Options that do not have the effect that they suggest."""
     extra_held_out: Mapping[str, list[Problem]] = field(default_factory=dict)
-    """More problems that are only evaluated, by their name in the options."""
+    """More problems that are only evaluated, by the source's name in ``extra_held_out``."""
     supervised: SupervisedData | None = None
-    """The episodes to imitate; None for a run that plays its own."""
+    """The episodes to imitate; None for a run that plays its own episodes."""
 
     def with_models(self, name: str, student: Path, teacher: Path, system_prompt: str) -> Plan:
-        """The plan with the folders of a recipe's models instead of its name.
+        """The plan with the folders of a recipe's models instead of the recipe's name.
 
-        In a shell the student gets their system prompt, unless the options have another; user prompts stay.
+        In a shell, the student gets the models' system prompt unless the options set one; user prompts stay.
         """
         made = self if self.teacher != name else replace(self, teacher=str(teacher))
         if self.student != name:
@@ -96,7 +96,7 @@ class Plan:
         return replace(made, student=str(student), system_prompt=system_prompt if short else self.system_prompt)
 
     def evaluated(self) -> dict[str, list[Problem]]:
-        """The problems of the evaluations by the name of their metrics: ``test`` and ``test/…`` are held out."""
+        """The problems of the evaluations, by the names of their metrics: ``test`` and ``test/…`` are held out."""
         return {
             "test": self.held_out,
             **{f"test/{name}": problems for name, problems in self.extra_held_out.items()},
@@ -104,7 +104,7 @@ class Plan:
         }
 
     def teacher_of(self, problem: Problem) -> tuple[str, str] | None:
-        """The option that names a problem's teacher, and the teacher. None if the problem has none."""
+        """The option that names a problem's teacher, and the teacher; None if the problem has no teacher."""
         named = self.options.teachers
         model = named.get(problem.id, named.get(category_name(problem.category)))
         if model is not None:
@@ -120,7 +120,7 @@ class Plan:
         )
 
     def env_config(self, transcripts: Path, context: int | None = None) -> TinkerEnvConfig:
-        """The configuration of the run's episodes; `context` is the student's length in tokens, if that is known."""
+        """The configuration of the run's episodes; `context` is the student's context length in tokens, if known."""
         o = self.options
         rules = {name: getattr(o, name) for name in EpisodeOptions.model_fields} | {
             "workspace": "answer" if o.env == "single_turn" else "shell",
@@ -140,7 +140,7 @@ class Plan:
     def evaluation_command(self, weights: str) -> str:
         """The command that evaluates weights of the run with its prompts, limits and temperature.
 
-        Its problems are those that the run holds out, or if it holds out none, those that it chose of its source.
+        Its problems are the run's held-out problems, or if there are none, those that the run selected from its source.
         """
         o = self.options
         system_prompt = self.system_prompt if o.system_prompt is None else o.system_prompt
@@ -149,7 +149,7 @@ class Plan:
         given = o.held_out or ""
         own = not given or _is_share(given) or not {name.strip() for name in given.split(",")}.isdisjoint(ids)
         chosen = own and (given or o.ids or o.rows != "all")
-        named = chosen or o.categories or o.difficulties  # which the command does not have
+        named = chosen or o.categories or o.difficulties  # filters that the command does not repeat
         values = {
             "policy": model if o.agent == "none" else f"harness:{o.agent} {model}",
             "renderer": self.renderer,
@@ -205,7 +205,7 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
 
     Args:
         given: Options by name, with values as text or with their type.
-        rl: Reinforcement learning: no teacher, unless the options name one and a ``kl_penalty_coef``.
+        rl: Reinforcement learning: no teacher, unless the options set a teacher and a ``kl_penalty_coef``.
         recipes: Models that can be built on this machine; without a service, the first is the default.
 
     Raises:
@@ -227,14 +227,14 @@ def plan_run(given: Mapping[str, Any], *, rl: bool = False, recipes: Sequence[Mo
 
 
 def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> Plan:
-    """Plan a run with these options, of which some were given. Raises like `plan_run`."""
+    """Plan a run with options `o`, of which the user gave those in `given`. Raises like `plan_run`."""
     engine = _check_engine(o, given, recipes)
     problems, held_out, extra = _choose_problems(o)
     made = {recipe.name: recipe for recipe in recipes}
     chosen = made.get(o.student_model)
     if o.distils and (shipped := made.keys() & o.teachers.values()):
         raise UsageError(
-            f"teachers: {min(shipped)!r} is a name for student_model and teacher_model alone; give a folder or a "
+            f"teachers: {min(shipped)!r} is a name for student_model and teacher_model only; give a folder or a "
             "published model"
         )
     used = [("student_model", o.student_model), *(o.named_teachers() if o.distils else ())]
@@ -258,7 +258,7 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
 
 
 def local_recipe(given: Mapping[str, Any], recipes: Sequence[ModelRecipe]) -> ModelRecipe | None:
-    """The recipe of the student, by default the first; None without recipes or with a service."""
+    """The recipe of the student, by default the first one; None without recipes or with a service."""
     wanted = given.get("student_model", recipes[0].name if recipes else None)
     found = next((recipe for recipe in recipes if recipe.name == wanted), None)
     return found if is_local(given.get("engine", "auto"), given.get("base_url")) else None
@@ -289,7 +289,7 @@ def _check_engine(
         raise UsageError("lora_rank: 0 trains all weights, which only engine=local supports; give a rank such as 32")
     for name in given:
         if name.startswith("local_"):
-            raise UsageError(f"{name}: it has no effect on a service; leave it out, or choose engine=local")
+            raise UsageError(f"{name}: has no effect on a service; leave it out, or choose engine=local")
     for name in ("student_model", "teacher_model"):
         if (model := getattr(o, name)) in {recipe.name for recipe in recipes}:
             raise UsageError(f"{name}: {model} needs engine=local; name a model of the service")
@@ -337,7 +337,7 @@ def _hold_out(o: TrainOptions, problems: list[Problem]) -> tuple[list[Problem], 
 
 
 def _is_share(held_out: str) -> bool:
-    """Whether it is a fraction, rather than ids or a source."""
+    """Whether ``held_out`` is a fraction, rather than ids or a source."""
     try:
         float(held_out)
     except ValueError:
@@ -392,14 +392,14 @@ def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
 
 
 def dialect_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:
-    """The dialect of a model, as `renderer_for` chooses it. Raises `UsageError` also if it cannot be a model's name."""
+    """The dialect of a model, from `renderer_for`. Raises `UsageError` also if `model` cannot be a model's name."""
     if engine == "local" and not Path(model).is_dir() and "/" not in model:
         raise UsageError(f"{model_option}: {model!r} is neither a folder nor a name on the Hugging Face hub")
     return renderer_for(model, requested, model_option=model_option, option=option)
 
 
 def check_hub(model: str, option: str) -> None:
-    """Raise `UsageError` if a model is neither in the hub's cache on this machine nor on the hub."""
+    """Raise `UsageError` if a model is neither in this machine's cache of the hub nor on the hub."""
     from huggingface_hub import errors, model_info, try_to_load_from_cache
 
     if isinstance(try_to_load_from_cache(model, "config.json"), str):
@@ -417,7 +417,7 @@ def check_hub(model: str, option: str) -> None:
 
 
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
-    """Raise `UsageError` if the prompt of a problem does not fit."""
+    """Raise `UsageError` if a problem's prompt does not fit into ``max_trajectory_tokens``."""
     renderer = load_renderer(config)
     for problem in (*plan.problems, *plan.held_out, *itertools.chain(*plan.extra_held_out.values())):
         try:
@@ -430,9 +430,9 @@ def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
 
 
 def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
-    """The warnings about options without the effect that they suggest; each starts with the name of an option.
+    """Warnings about options without the effect that they suggest; each begins with the name of an option.
 
-    Raises `UsageError` if every advantage of every step would be 0, or a control would have no effect.
+    Raises `UsageError` if every advantage of every step would be 0, or if a control would have no effect.
     """
     o = plan.options
     cancelled = _reward_cancels_itself(o)
@@ -461,7 +461,7 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
         warnings.append("kl_penalty_coef: has no effect without a teacher; name one with teacher_model")
     for name in ("teacher_model", "teachers") if o.kl_penalty_coef == 0 else ():
         if name in given and getattr(o, name):
-            warnings.append(f"{name}: has no effect with kl_penalty_coef=0; give that, too")
+            warnings.append(f"{name}: has no effect with kl_penalty_coef=0; give kl_penalty_coef, too")
     if o.temperature != 1:
         logprobs = (
             "are of that temperature"
@@ -477,7 +477,7 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _check_weak(plan: Plan) -> list[str]:
-    """What ``weak_coef`` will not do. Raises `UsageError` if nothing would be learned."""
+    """Warnings about ``weak_coef``. Raises `UsageError` if nothing would be learned."""
     o, weak = plan.options, sum(map(has_weak_tests, plan.problems))
     if weak == 0 or o.reward_coef == 0:
         why = "reward_coef is 0" if weak else "no training problem is a row of CVDP with weak tests"
@@ -488,7 +488,7 @@ def _check_weak(plan: Plan) -> list[str]:
         raise UsageError("weak_coef: it is 0, all problems are weak, and there is no teacher; nothing would be learned")
     return [
         f"weak_coef: with 0 and no teacher, nothing is learned from {weak} of {len(plan.problems)} problems, which are "
-        "played all the same; rows=partial leaves them out"
+        "still played; rows=partial excludes them"
     ]
 
 
@@ -497,11 +497,11 @@ def _reward_cancels_itself(o: TrainOptions) -> str | None:
     if o.baseline == "group" and o.group_size == 1:
         return "baseline: with baseline=group and group_size=1 each episode's reward is its own baseline"
     if o.baseline == "batch" and o.group_size * o.batch_size == 1:
-        return "baseline: with baseline=batch and one episode a step each episode's reward is its own baseline"
+        return "baseline: with baseline=batch and one episode per step each episode's reward is its own baseline"
     return None
 
 
-# ---- supervised runs: their data are part of the plan, since the number of steps depends on them
+# ---- supervised runs: the data are part of the plan, since the number of steps depends on them
 
 FROM_RECIPE = {
     "student_model", "max_turns", "max_tokens", "max_trajectory_tokens", "lora_rank", "timeout_seconds",
@@ -520,13 +520,13 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
         defaults = {name: value for name, value in chosen.defaults.items() if name in FROM_RECIPE}
     o = SftOptions.build(given, defaults)
     if not o.episodes:
-        raise UsageError("episodes: none are given; name transcripts, a run or a file of rtl-agent-gym export")
+        raise UsageError("episodes: none are given; name transcripts, a run, or a file that rtl-agent-gym export wrote")
     plan = plan_options(o, given, recipes)
     for recipe in plan.recipes:
         plan = recipe.make(plan)
     data = load_data(plan, o)
     if not data.train:
-        raise UsageError(f"episodes: none is left to train on; {data.reasons()}")
+        raise UsageError(f"episodes: there is no episode to train on; {data.reasons()}")
     return replace(
         plan,
         options=o.model_copy(update={"num_steps": data.steps(o.batch_size, o.epochs)}),
@@ -536,7 +536,7 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
 
 
 def load_data(plan: Plan, o: SftOptions) -> SupervisedData:
-    """The episodes of a run in the student's tokens. Raises like `plan_sft`."""
+    """The episodes of a run, in the student's tokens. Raises like `plan_sft`."""
     dialect = load_renderer(TinkerEnvConfig(plan.student, plan.renderer))
     rules = EpisodeConfig(workspace="answer" if o.env == "single_turn" else "shell")
     held_out = {problem.id for problem in itertools.chain(plan.held_out, *plan.extra_held_out.values())}

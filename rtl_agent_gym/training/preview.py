@@ -1,4 +1,4 @@
-"""What a run will do, and what it may cost on a service: shown before it starts, and by ``--dry-run``."""
+"""What a run will do, and what it may cost on a service: shown before the run starts, and by ``--dry-run``."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from .plan import Plan, dialect_for
 from .teacher_context import SELF, TeacherContext
 
 TURNS, SAMPLED, READ = 10, 400, 300
-"""A typical episode, by assumption: its turns, the tokens sampled in each, and those of a command's output."""
+"""Assumptions on a typical episode: turns, sampled tokens per turn, and tokens of a command's output."""
 
 CHARACTERS_A_TOKEN = 3.5
-"""Of a prompt, roughly."""
+"""Approximate characters per token of a prompt."""
 
 SYSTEM = 600
-"""Tokens of the environment's system prompt, roughly."""
+"""Approximate tokens of the environment's system prompt."""
 
 PATIENCE = 5.0
 """Seconds to wait for the list of prices."""
 
 KINDS = {"prefill": "read", "cached_prefill": "read from the cache", "sample": "sampled", "train": "trained on"}
-"""The kinds of tokens that have a price, and what they are called here."""
+"""The kinds of tokens that have a price, with their names in the output."""
 
 Usage = Counter[tuple[str, str]]
 """Tokens by model and kind."""
@@ -40,11 +40,11 @@ Dollars = Annotated[
     BeforeValidator(lambda value: str(value).strip().lstrip("$").replace(",", "")),
     Field(ge=0, allow_inf_nan=False),
 ]
-"""Such as ``$1.87``."""
+"""A price such as ``$1.87``."""
 
 
 class Price(BaseModel):
-    """An entry of Tinker's list of models and prices, in US dollars for a million tokens of each kind."""
+    """An entry of Tinker's list of models and prices, in US dollars per million tokens of each kind."""
 
     tinker_id: str
     prefill: Dollars
@@ -82,10 +82,10 @@ def describe_run(plan: Plan) -> list[str]:
 
 
 def usage(plan: Plan, *, at_most: bool) -> Usage:
-    """The tokens of a run: of typical episodes, or of episodes as long as the options allow and without a cache.
+    """The tokens of a run with typical episodes, or with uncached episodes as long as the options allow.
 
-    Nothing is subtracted for what a resumed run has already done, and nothing added for what is repeated after a fault,
-    nor for what a teacher reads beyond the student's tokens.
+    The numbers include the steps that a resumed run has already done. They do not include work that is repeated after a
+    fault, nor what a teacher reads in addition to the student's tokens.
     """
     o = plan.options
     size = _episode(plan, at_most=at_most)
@@ -109,7 +109,7 @@ def usage(plan: Plan, *, at_most: bool) -> Usage:
 def read_prices(source: str) -> dict[str, Price]:
     """The prices in a file or at an address, by model. Entries without all four prices are left out.
 
-    Raises `UsageError` if the file cannot be read, the address does not answer, or either holds something else.
+    Raises `UsageError` if the file cannot be read, the address does not answer, or the content has another format.
     """
     try:
         if source.startswith(("https://", "http://")):
@@ -145,13 +145,13 @@ def _describe_cost(plan: Plan) -> list[str]:
     basis = f"if an episode has {TURNS} turns"
     try:
         prices = {} if plan.options.prices is None else read_prices(plan.options.prices)
-        unknown = f"prices={plan.options.prices} has none of {', '.join(name for name in models if name not in prices)}"
+        unknown = f"prices={plan.options.prices} lacks {', '.join(name for name in models if name not in prices)}"
     except UsageError as error:  # the run itself needs no prices
         prices, unknown = {}, str(error)
     if prices.keys() >= {*models}:
         low, high = _sum(typical, prices), _sum(most, prices)
         return [*lines, f"cost: about ${low:,.2f} {basis}, at most ${high:,.2f}"]
-    return [*lines, f"cost: unknown, since {unknown}; the tokens are what it takes {basis}"]
+    return [*lines, f"cost: unknown, since {unknown}; the token counts hold {basis}"]
 
 
 def _sum(tokens: Usage, prices: Mapping[str, Price]) -> float:
@@ -185,7 +185,7 @@ def _prompt(option: str | None) -> str:
 
 
 def _episode(plan: Plan, *, at_most: bool) -> dict[str, int]:
-    """The tokens of one episode by kind; those to train on are prompt, turns and outputs together."""
+    """The tokens of one episode by kind; those of ``train`` are prompt, turns and outputs together."""
     o = plan.options
     turns = o.max_turns if o.env == "agentic" else 1
     if at_most:

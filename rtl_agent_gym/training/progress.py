@@ -16,7 +16,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
-    """Prints the steps of a run to stderr, of which there are `total`. Leaving the context ends the live line."""
+    """Prints the steps of a run to stderr; `total` is their number. Leaving the context ends the live line."""
 
     def __init__(self, total: int) -> None:
         self.console = Console(stderr=True)
@@ -36,7 +36,7 @@ class Progress:
         self._status.stop()
 
     def print(self, text: str) -> None:
-        """Print a line above the live line. Its text may be a service's."""
+        """Print a line above the live line. The text may be untrusted, such as a service's error message."""
         self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, step: int, doing: str, episodes: int = 0) -> None:

@@ -1,11 +1,11 @@
-"""Plays the episodes of each step: sampled ahead within the allowed lag, retried, and kept once they are graded.
+"""Plays the episodes of each step: ahead of time within the allowed lag, with retries, and saves graded episodes.
 
-Episodes are played by `evaluation.play`, as in an evaluation. After a fault of the machine or the service, these are
-retried, in this order:
+Episodes are played by `evaluation.play`, as in an evaluation. After a fault of the machine or the service, the
+following are retried, in this order:
 
 - the request, by `engines.requests`;
-- the episode, ``rollout_retries`` times. A refused request is not retried: it costs the episode;
-- the step, if no group of it survived, as `retries.STEP_EPISODES` says.
+- the episode, ``rollout_retries`` times; a refused request is not retried, and costs the episode;
+- the step, if none of its groups survived, as `retries.STEP_EPISODES` says.
 
 `ServiceDown` ends the run at once. The seed of a turn depends only on the run's seed, the episode's name and the turn's
 number, so an episode that is played again samples the same tokens from the same weights.
@@ -68,11 +68,11 @@ class Rollout:
 
     result: EpisodeResult
     streams: tuple[TokenTranscript, ...]
-    """What is trained on: the tokens of the episode; of an agent, one for each of its conversations."""
+    """What is trained on: the tokens of the episode, or of each conversation of a third-party agent."""
     reward: float
-    """Of the whole episode, submissions included."""
+    """Reward of the whole episode, including submissions."""
     numbers: dict[str, float] = field(default_factory=dict)
-    """Its metrics; see `Episode.trained_numbers`."""
+    """The episode's metrics; see `Episode.trained_numbers`."""
     files: dict[str, str] = field(default_factory=dict)
     """See `Episode.files`."""
     turn_rewards: tuple[float, ...] = ()
@@ -80,7 +80,7 @@ class Rollout:
 
     @classmethod
     def of(cls, episode: Episode, result: EpisodeResult, agents: TokenStreams | None = None) -> Rollout:
-        """An episode that was played to its end, by the student itself or through an agent with these streams."""
+        """The rollout of a finished episode, played by the student itself or through an agent with these streams."""
         assert result.score is not None
         streams = (episode.tokens,) if agents is None else tuple(agents.transcripts())
         numbers = episode.trained_numbers(result.score) | ({} if agents is None else agents.numbers())
@@ -89,11 +89,11 @@ class Rollout:
 
     @property
     def through_agent(self) -> bool:
-        """Whether an agent played it, whose answers are not the turns of the episode one by one."""
+        """Whether a third-party agent played it, so that the model's answers are not the episode's turns."""
         return "tokens/streams" in self.numbers
 
     def to_json(self) -> dict[str, Any]:
-        """As plain data; see `from_json`."""
+        """The rollout as plain data, for `from_json`."""
         return {
             "reward": self.reward,
             "numbers": self.numbers,
@@ -111,7 +111,7 @@ class Rollout:
         return cls(result, streams, data["reward"], data["numbers"], data["files"], turns)
 
     def trajectory(self) -> Trajectory:
-        """The episode in the cookbook's form, for its metrics."""
+        """The episode as tinker-cookbook's type, for the cookbook's metrics."""
         steps: list[Transition] = []
         for stream in self.streams:
             chunks: list[tinker.ModelInputChunk] = []
@@ -131,7 +131,7 @@ PlayEpisode = Callable[[Problem, TokenSamplerPolicy], Awaitable[Rollout]]
 
 @dataclass(frozen=True)
 class EpisodePlayer:
-    """A `PlayEpisode` in sandboxes."""
+    """A `PlayEpisode` that uses sandboxes."""
 
     config: TinkerEnvConfig
     renderer: Renderer
@@ -150,8 +150,8 @@ class EpisodePlayer:
             grader=self.runtime.scorer(config.reward, config.score_cache, options=rules.grading),
             renderer=self.renderer,
             config=rules if agent is None else rules_for(agent, rules),
-            # With a shared seed, what one episode learns of a submission's stimuli would help the others. Its own is
-            # that of turn 0, before the first.
+            # With a shared seed, what one episode learns about a submission's stimuli would help the others. Its own
+            # seed is that of turn 0, which is before the first turn.
             seed=policy.seed_of(0, None) if rules.harness_feedback else self.seed,
             turn_budget=self.runtime.turn_budget(rules.turn_grading_time, config.reward),
         )
@@ -165,7 +165,7 @@ class EpisodePlayer:
 
 
 class _OneEpisode(HarnessPolicy):
-    """An agent for one episode, whose weights and seeds are those of its model."""
+    """A third-party agent for one episode, with that episode's policy (weights and seeds) as its model."""
 
     _player: AgentPlayer | None = None
 
@@ -184,12 +184,12 @@ class _OneEpisode(HarnessPolicy):
 
 
 async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], None]) -> T:
-    """Play episodes, again as `STEP_EPISODES` says if all were lost to faults of the machine or the service.
+    """Play episodes; if faults of the machine or the service cost all of them, retry as `STEP_EPISODES` says.
 
     Raises:
         SandboxError: The last attempt failed, too.
         RequestRefused: The service refused every episode, and would refuse them again.
-        ServiceDown: The service cannot be used any more.
+        ServiceDown: The service can no longer be used.
     """
 
     def temporary(error: BaseException) -> bool:
@@ -235,8 +235,8 @@ class RolloutStore:
     def get(self, name: str, problem_id: str) -> Rollout | None:
         """The episode with this name, or None.
 
-        An episode of another problem does not count, since a resumed run may choose others; nor does an episode that an
-        earlier version wrote in another form. Both are played again.
+        Ignores episodes of another problem, since a resumed run may choose other problems, and episodes that an earlier
+        version wrote in another format. Such episodes are played again.
         """
         try:
             found = json.loads(self._path(name).read_text(encoding="utf-8"))
@@ -246,7 +246,7 @@ class RolloutStore:
         return Rollout.from_json(found) if known else None
 
     def put(self, name: str, rollout: Rollout) -> None:
-        """Save an episode, unless there is one with this name and problem: the first counts."""
+        """Save an episode, unless there already is one with this name and problem: the first one counts."""
         if self.get(name, rollout.result.problem_id) is None:
             replace_file(self._path(name), json.dumps(rollout.to_json()), durable=True)
 
@@ -280,17 +280,17 @@ class Batch:
 
     groups: list[PlayedGroup] = field(default_factory=list)
     faults: list[SandboxError] = field(default_factory=list)
-    """Faults of the machine or the service, one for each lost attempt at playing an episode."""
+    """Faults of the machine or the service, one for each failed attempt at an episode."""
     dropped: int = 0
     """Number of groups with too few survivors."""
     lag: int = 0
     """How many steps the sampling weights were behind."""
     seconds: float = 0.0
     tokens: int = 0
-    """Tokens sampled in these seconds: without those of episodes that an earlier sitting had played."""
+    """Tokens sampled in these seconds, without those of episodes that were played before the run was resumed."""
 
     def metrics(self, tested: bool) -> dict[str, Any]:
-        """The metrics of the episodes, those below ``env/`` by the cookbook.
+        """The metrics of the episodes; the cookbook computes those below ``env/``.
 
         There are pass rates only if the hidden tests were run (`tested`).
         """
@@ -317,7 +317,7 @@ class Batch:
         for name in sorted({name for numbers in agents for name in numbers if name.startswith("tokens/")}):
             found[name] = mean([numbers.get(name, 0.0) for numbers in agents])
         passed = defaultdict[str, list[float]](list)
-        for group in self.groups if tested else ():  # several may be of one problem
+        for group in self.groups if tested else ():  # several groups may be of one problem
             passed[group.problem.id] += group.passed
         if passed:
             found["pass_rate"] = mean([*chain(*passed.values())])
@@ -332,7 +332,7 @@ def mean(values: Sequence[float]) -> float:
 
 
 class Pending(TypedDict):
-    """A step whose episodes have been started, as a checkpoint records it."""
+    """A step whose episodes were started, as recorded in a checkpoint."""
 
     problems: list[str]
     version: int
@@ -343,9 +343,9 @@ class Pending(TypedDict):
 
 @dataclass
 class RolloutProducer:
-    """Plays the episodes of the current and the next steps, each step with the newest weights when it begins.
+    """Plays the episodes of the current and later steps, each step with the newest weights when its episodes begin.
 
-    It owns a task for each pending step; `stop` ends them.
+    It owns a task for each pending step; `stop` ends the tasks.
     """
 
     options: TrainOptions
@@ -361,14 +361,14 @@ class RolloutProducer:
         self._pending: dict[int, tuple[Pending, asyncio.Task[Batch]]] = {}
 
     def due(self, step: int) -> list[int]:
-        """The steps whose episodes may begin together with `step`, and have not begun yet."""
+        """The steps from `step` on whose episodes may begin now, and have not begun yet."""
         ahead = range(step, min(step + self.options.lag + 1, self.options.num_steps))
         return [number for number in ahead if number not in self._pending]
 
     def start(self, step: int, sampler: Sampler, pending: Pending) -> None:
         by_id = {problem.id: problem for problem in self.batches.problems}
         if gone := [name for name in pending["problems"] if name not in by_id]:
-            raise UsageError(f"cvdp_jsonl_path: it no longer has the problem {gone[0]!r}, which is the run's next one")
+            raise UsageError(f"cvdp_jsonl_path: no longer contains the problem {gone[0]!r}, which the run needs next")
         problems = [by_id[name] for name in pending["problems"]]
         self._pending[step] = pending, asyncio.create_task(self._play_step(step, problems, sampler))
 
@@ -382,7 +382,7 @@ class RolloutProducer:
         return batch
 
     def pending(self) -> list[Pending]:
-        """What a resumed run must start again, in the order of the steps; for a checkpoint."""
+        """What a resumed run must start again, in the order of the steps, for a checkpoint."""
         return [pending for pending, _ in self._pending.values()]
 
     async def stop(self) -> None:
@@ -422,7 +422,7 @@ class RolloutProducer:
     async def _play_group(
         self, step: int, number: int, problem: Problem, sampler: Sampler, batch: Batch
     ) -> PlayedGroup | None:
-        """Play a group; None if too few episodes survived. Adds to the faults and the tokens of `batch`."""
+        """Play a group; None if too few episodes survived. Adds faults and tokens to `batch`."""
         o = self.options
         with queueing_as(f"step {step} group {number}"):
             async with asyncio.TaskGroup() as tasks:
@@ -440,7 +440,7 @@ class RolloutProducer:
         return None
 
     async def _play_member(self, name: str, problem: Problem, sampler: Sampler, batch: Batch) -> Rollout | None:
-        """The episode of this name, which may be kept already; None if all attempts failed. Adds to `batch`, too."""
+        """The episode of this name, saved or newly played; None if all attempts failed. Adds to `batch`, too."""
         if (kept := self.store.get(name, problem.id)) is not None:
             return kept
         o = self.options
@@ -459,7 +459,7 @@ class RolloutProducer:
                     if isinstance(error, RequestRefused):
                         break
                     continue
-                if not math.isfinite(rollout.reward):  # it would spoil the baseline of all episodes around it
+                if not math.isfinite(rollout.reward):  # it would spoil the baselines of other episodes
                     raise UsageError(f"{problem.id}: its reward is {rollout.reward}; it must be a finite number")
                 self.store.put(name, rollout)
                 batch.tokens += sum(sum(stream.mask) for stream in rollout.streams)
@@ -469,7 +469,7 @@ class RolloutProducer:
 
 
 async def _unless_cancelled(playing: Awaitable[Rollout]) -> Rollout:
-    """Await an episode. If its work is cancelled but this task is not, a connection broke; that costs the episode."""
+    """Await an episode. If its work was cancelled but this task was not, a connection broke; this costs the attempt."""
     try:
         return await playing
     except asyncio.CancelledError as error:

@@ -8,11 +8,11 @@
     logs.log             the log
     code.diff            the code's commit, and the package's uncommitted changes
     transcripts/         one file per episode
-    episodes/            graded episodes of steps that are in no checkpoint yet
+    episodes/            graded episodes of steps that are not yet in a checkpoint
     report.html          the curves
 
-A step counts once the line of its checkpoint is complete. That line also has the step's metrics, so a run that is
-killed between the two files loses nothing and counts nothing twice.
+A step counts once the line of its checkpoint is complete. That line also contains the step's metrics, so a run that is
+killed before it writes them to metrics.jsonl loses nothing and counts nothing twice.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ CHANGEABLE = {
 """Options that may differ when a run is resumed, because they do not affect its steps, or only by rounding."""
 
 ENGINE = "resolved_engine"
-"""In a run's configuration, the engine that ``engine=auto`` has meant."""
+"""Key of the engine that ``engine=auto`` stands for, in a run's configuration."""
 
 DISK_FAULTS = errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO
-"""Errors of a disk that are no mistake in the options."""
+"""Disk errors that are not caused by wrong options."""
 
 COMPACT_EVERY = 100
-"""After so many checkpoints, the older ones lose what only the last one needs: the loop's state may be large."""
+"""After this many checkpoints, data that only the last one needs is removed from older ones: it may be large."""
 
 LOCK, WANDB, WEIGHTS = ".lock", "wandb", "checkpoints"
 _NO_RESULTS = {CONFIG, DIFF, LOGS, LOCK, WANDB, "report.html", "report.md", "report_curves.svg"}
-"""What a start leaves in the folder that failed before its first episode."""
+"""The files of a run that failed before its first episode."""
 
 
 class RunFolder:
@@ -74,13 +74,13 @@ class RunFolder:
         self._config: Mapping[str, Any] = {}
         self._added = 0
         self._old_log: int | None = None
-        """Bytes of the log of a run that `begin` deletes; None if there is no such run."""
+        """Size in bytes of the log of the run that `begin` will delete; None if there is no such run."""
 
     def open(self, config: Mapping[str, Any], behavior: LogDirBehavior) -> None:
         """Create the folder, or open it if it exists. A run that is to be deleted stays until `begin`.
 
-        Raises `UsageError` if the folder exists but must not, has a run with other options, cannot be written, or is
-        used by another process.
+        Raises `UsageError` if the folder exists but must not, contains a run with other options, cannot be written, or
+        is used by another process.
         """
         try:
             exists = self.path.exists() and not all(map(_is_of_a_start, self.path.iterdir()))
@@ -114,14 +114,14 @@ class RunFolder:
         return self._old_log is not None
 
     def begin(self) -> None:
-        """Delete the run that was here, if `open` was told to. To be called once nothing else can refuse the new run.
+        """Delete the previous run, if `open` found that it must. Call this once nothing else can refuse the new run.
 
         Until then `checkpoints` and `repair` find nothing.
         """
         if not self.replaces:
             return
         for path in self.path.iterdir():
-            if path.name in (CONFIG, LOGS, LOCK, WANDB):  # the first is replaced, the others are in use
+            if path.name in (CONFIG, LOGS, LOCK, WANDB):  # the configuration is replaced, the others are in use
                 continue
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
@@ -141,7 +141,7 @@ class RunFolder:
             replace_file(self.path / DIFF, code_state(), durable=True)
 
     def _has_begun(self) -> bool:
-        """Whether there is any result. Without one, the configuration is only that of a start that failed."""
+        """Whether there is any result. If not, the configuration is only that of a failed start."""
         found = (path for path in self.path.iterdir() if path.name not in _NO_RESULTS and not _is_of_a_start(path))
         return any(not path.is_dir() or any(not below.is_dir() for below in path.rglob("*")) for path in found)
 
@@ -164,7 +164,7 @@ class RunFolder:
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage.
 
-        Only the last has the loop's state and the metrics: it is the one to resume from, and they may be large.
+        Only the last one, from which a run resumes, has the loop's state and the metrics, which may be large.
         """
         found: list[dict[str, Any]] = []
         for record in _read(self.path / CHECKPOINTS, "batch") if not self.replaces else ():
@@ -174,7 +174,7 @@ class RunFolder:
         return [self._here(record) for record in found]
 
     def _here(self, record: dict[str, Any]) -> dict[str, Any]:
-        """A checkpoint with the paths of this folder, which may have been moved, or be a copy of another run's."""
+        """A checkpoint with paths in this folder, which may have been moved or copied from another run."""
         weights, here = f"/{WEIGHTS}/local-", str(self.path.absolute())
         before, found, inside = str(record.get("state_path")).rpartition(weights)
         if not found or before == here or not Path(f"{here}{weights}{inside}").exists():
@@ -186,7 +186,7 @@ class RunFolder:
     def best_checkpoint(self) -> dict[str, Any] | None:
         """The checkpoint with the highest ``test/pass_rate`` so far; None without held-out problems.
 
-        Of equal checkpoints the last: it has learned from more episodes.
+        Of equal checkpoints, it is the last, which has learned from more episodes.
         """
         return next((record for record in reversed(self.checkpoints()) if record.get("best")), None)
 
@@ -197,9 +197,9 @@ class RunFolder:
     def repair(self) -> dict[str, Any] | None:
         """Restore the files to the last checkpoint's state, and return that checkpoint; None if there is none.
 
-        Removes the metrics of steps after the checkpoint, which will be repeated, and the local engine's weights that
-        are neither kept nor needed to resume. Adds metrics that were not written before a crash, from the checkpoint.
-        To be called while the folder is open.
+        Removes the metrics of later steps, which will be repeated, and the local engine's weights that are neither kept
+        nor needed to resume. Adds metrics from the checkpoint that were not written before a crash. Call it while the
+        folder is open.
         """
         if self.replaces:
             return None
@@ -216,9 +216,9 @@ class RunFolder:
         return records[-1] if records else None
 
     def _delete_weights_except(self, kept: Set[tuple[str, ...]]) -> None:
-        """Delete the local engine's weights, except those that end in one of these paths of three parts.
+        """Delete the local engine's weights, except those whose last three path components are in `kept`.
 
-        What is in another place behind a link stays: another run may use it.
+        Weights that are only linked from here stay: another run may use them.
         """
         here = self.path.resolve() / WEIGHTS
         for path in here.glob("local-*/*weights/*"):
@@ -226,7 +226,7 @@ class RunFolder:
                 shutil.rmtree(path, ignore_errors=True)
 
     def _check_existing(self, behavior: LogDirBehavior) -> LogDirBehavior:
-        """What to do with the run in the folder. Raises `UsageError` if there is none, or it must not be there."""
+        """What to do with the run in the folder. Raises `UsageError` if the folder has no run, or must not exist."""
         if behavior == "ask":
             if not sys.stdin.isatty():
                 raise UsageError(
@@ -243,13 +243,13 @@ class RunFolder:
             raise UsageError(f"log_path: {self.path} exists; choose another, or behavior_if_log_dir_exists=resume")
         if not self._has_run():
             raise UsageError(
-                f"log_path: {self.path} is not empty and has no run: its {CONFIG} is missing, or not a training run's; "
+                f"log_path: {self.path} is not empty and has no run: its {CONFIG} is missing or not of a training run; "
                 "choose another folder"
             )
         return behavior
 
     def _check_inputs(self, config: Mapping[str, Any]) -> None:
-        """Raise `UsageError` if an option of the new run names something in the folder, which is to be deleted."""
+        """Raise `UsageError` if an option of the new run names a path in the folder, which is to be deleted."""
         folder = self.path.resolve()
         for name, value in config.items():
             for text in value.values() if isinstance(value, dict) else value if isinstance(value, list) else [value]:
@@ -260,7 +260,7 @@ class RunFolder:
                     )
 
     def _has_run(self) -> bool:
-        """Whether the folder's configuration is a training run's; other folders have a file of that name, too."""
+        """Whether the folder's configuration is a training run's; other folders may have a file with this name, too."""
         try:
             config = json.loads((self.path / CONFIG).read_text(encoding="utf-8"))
         except (OSError, ValueError, RecursionError):
@@ -274,7 +274,7 @@ class RunFolder:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise UsageError(f"log_path: another run is using {self.path}; wait for it or choose another") from error
-        except OSError as error:  # such as of Lustre without its option flock
+        except OSError as error:  # for example, Lustre mounted without the option flock
             raise self._unusable("locked", error) from error
 
     def _check_same_run(self) -> None:
@@ -287,7 +287,7 @@ class RunFolder:
         # A run that began before an option was added had that option's default.
         defaults = TrainOptions.model_validate({}).model_dump(mode="json")
         before = {name: value for name, value in defaults.items() if name in now} | before
-        if "://" in (before.get("judge") or ""):  # it began when the whole address was recorded
+        if "://" in (before.get("judge") or ""):  # the run began when the complete address was recorded
             before["judge"] = judge_name(before["judge"])
         digest = before.get("problems_digest")
         if digest is not None and digest == now.get("problems_digest"):  # wherever these problems come from
@@ -295,22 +295,22 @@ class RunFolder:
             if "episodes_digest" not in now:  # the training problems of a supervised run have no digest
                 digested.add("cvdp_jsonl_path")
             before |= {name: now.get(name) for name in digested}
-        if ENGINE in before:  # which says more than the option
+        if ENGINE in before:  # it is more specific than the option
             before["engine"] = now.get("engine")
-        # A run that began before the digests of files and its engine were recorded is not compared by them.
+        # If a run began before digests of files and the engine were recorded, they are not compared.
         before = {name: value for name, value in now.items() if name == ENGINE or name.endswith("_digest")} | before
-        # The defaults depend on the engine, so that it is the reason of other differences.
+        # Compare the engine first: defaults depend on it, so it may be the reason for other differences.
         for name in sorted(set(before) | set(now), key=lambda name: (name not in ("engine", ENGINE), name)):
             if name not in CHANGEABLE and before.get(name) != now.get(name):
                 if name == ENGINE:
                     needed = " and its TINKER_API_KEY" if before[name] == "tinker" else ""
                     raise UsageError(
-                        f"engine: the run in {self.path} is one of the engine {before[name]}, not {now.get(name)}; "
+                        f"engine: the run in {self.path} uses the engine {before[name]}, not {now.get(name)}; "
                         f"resume it with engine={before[name]}{needed}, or choose another log_path"
                     )
                 was = f"has {before.get(name)!r}, not {now.get(name)!r}; resume it with the run's value,"
                 if name.endswith("_digest"):
-                    was = "began with other contents than there are now;"
+                    was = "began with other contents than the present ones;"
                 raise UsageError(
                     f"{name}: the run in {self.path} {was} choose another log_path, or "
                     "behavior_if_log_dir_exists=delete"
@@ -320,7 +320,7 @@ class RunFolder:
 def code_state() -> str:
     """The commit of this package's checkout and the package's uncommitted changes; a note if it is not a checkout."""
     here, found = Path(__file__).resolve(), list[str]()
-    # An installed package may lie in a repository of the user's, which does not track it.
+    # An installed package may be inside a repository of the user, which does not track it.
     tracked, commit = ["ls-files", "--error-unmatch", "--", str(here)], ["rev-parse", "HEAD"]
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         for words in (tracked, commit, ["diff", "--no-color", "HEAD", "--", "."]):
@@ -332,26 +332,26 @@ def code_state() -> str:
 
 
 def _is_inside(value: object, folder: Path) -> bool:
-    """Whether an option's value is the path of something in a folder, or of the folder."""
+    """Whether an option's value is an existing path in the folder, or the folder itself."""
     text = str(value or "").removeprefix("@").removeprefix("hints:")
     try:
         return bool(text) and expand_home(text).resolve(strict=True).is_relative_to(folder)
-    except (OSError, ValueError):  # it is no path, or nothing is there
+    except (OSError, ValueError):  # not a path, or it does not exist
         return False
 
 
 def _is_of_a_start(path: Path) -> bool:
-    """Whether a file is what is left of a start that was killed while it wrote its first files."""
+    """Whether a file is a leftover of a start that was killed while it wrote its first files."""
     return path.name == LOCK or any(fnmatch(path.name, f".{name}.*.new") for name in (CONFIG, DIFF))
 
 
 def _known(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The metrics that are finite: the others are unknown, and JSON has no such numbers."""
+    """The finite metrics; other values are unknown, and JSON cannot express them."""
     return {name: value for name, value in row.items() if not isinstance(value, float) or math.isfinite(value)}
 
 
 def _texts(value: object) -> Iterator[str]:
-    """All texts in a value of JSON."""
+    """All strings in a JSON value."""
     if isinstance(value, dict):
         value = list(value.values())
     if isinstance(value, list):
@@ -373,7 +373,7 @@ def _append(path: Path, text: str) -> None:
 
 
 def _read(path: Path, counter: str) -> Iterator[dict[str, Any]]:
-    """The rows of a file, each with a whole number under the name `counter`, without a last line that was cut off."""
+    """The rows of a file, each with an integer named `counter`, without a last line that was cut off."""
     with contextlib.suppress(FileNotFoundError), path.open("rb") as file:
         for number, line in enumerate(file, start=1):
             if not line.endswith(b"\n"):

@@ -1,7 +1,6 @@
-"""What only a teacher reads, in addition to the student's prompt, and where there is something to read.
+"""Text that only the teacher reads, in addition to the student's prompt, and for which problems there is one.
 
-The text is appended to the user message of the teacher alone. The student's prompt, its tokens and its transcript do
-not contain it.
+The text is appended only to the teacher's user message. The student's prompt, tokens and transcript do not contain it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ if TYPE_CHECKING:
     from .rollouts import Rollout
 
 SELF = "self"
-"""The name of the student's own weights among the teachers."""
+"""The name, as a teacher, of the student's own weights."""
 HINTS = "hints:"
-"""Stands before the file of hints in ``teacher_context``."""
+"""Prefix of the file of hints in ``teacher_context``."""
 KINDS = ("none", "reference", "feedback")
 """The values of ``teacher_context`` other than hints."""
 
@@ -49,13 +48,13 @@ class TeacherContext:
         return cls(value)
 
     def covers(self, problem: Problem) -> bool:
-        """Whether there is something to read for a problem."""
+        """Whether there is a text for a problem."""
         if self.kind == "reference":
             return bool(problem.golden)
         return self.kind != "hints" or problem.id in self.hints
 
     def user_message(self, problem: Problem, user: str) -> str:
-        """The teacher's user message for a problem that `covers`, from the student's. Feedback is added later."""
+        """The teacher's user message, from the student's, for a covered problem. Feedback is added later."""
         if self.kind == "reference":
             return with_reference(user, problem.golden or {})
         hint = self.hints.get(problem.id, "")  # separated by exactly one empty line
@@ -65,7 +64,7 @@ class TeacherContext:
 def teacher_feedback(rollouts: Sequence[Rollout], options: TrainOptions) -> list[str]:
     """What the teacher reads about each episode of a group: its grading, and the files of another episode that passed.
 
-    All are empty without ``teacher_context=feedback``.
+    All texts are empty without ``teacher_context=feedback``.
     """
     if options.teacher_context != "feedback" or not options.distils:
         return [""] * len(rollouts)
@@ -74,7 +73,7 @@ def teacher_feedback(rollouts: Sequence[Rollout], options: TrainOptions) -> list
     passed = [place for place, score in enumerate(scores) if score is not None and all_pass(score, tested=tested)]
     texts: list[str] = []
     for place, score in enumerate(scores):
-        assert score is not None  # a rollout is graded
+        assert score is not None  # every rollout is graded
         files = next((rollouts[other].files for other in passed if other != place), {})
         broken = not score.violations and min(score.syntax, score.compile if tested else 1.0) < 1
         texts.append(feedback_text(verdict(score, tested=tested), score.reason if broken else "", files))
@@ -84,7 +83,7 @@ def teacher_feedback(rollouts: Sequence[Rollout], options: TrainOptions) -> list
 def check_teachers(o: TrainOptions, problems: Sequence[Problem]) -> list[str]:
     """Check the options of a self-teacher and of the teacher's context; returns warnings.
 
-    Raises `UsageError` if an option is wrong or has no effect, or no problem has the context.
+    Raises `UsageError` if an option is wrong or has no effect, or if no problem has a text for this context.
     """
     names = {model for _, model in o.named_teachers()}
     if o.teacher_lag is not None and SELF not in names:

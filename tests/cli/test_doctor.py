@@ -117,7 +117,7 @@ class TestDoctor:
         [found] = [check for check in doctor.run_checks() if check.part == "their limits"]
         assert found.state == "optional"
         assert "RLIMIT_NPROC" in found.found
-        assert "not held: processors" in found.found
+        assert "not limited: processors" in found.found
 
     def test_what_docker_lacks_is_not_required_where_namespaces_were_chosen(
         self, no_daemon: dict[str, str], monkeypatch: pytest.MonkeyPatch
@@ -249,7 +249,7 @@ class TestImage:
     ) -> None:
         done = command("image", *arguments, **no_daemon)
         assert done.returncode == 3
-        assert "none.sock does not exist. DOCKER_HOST names it" in done.stderr
+        assert "none.sock does not exist. DOCKER_HOST has this address" in done.stderr
         assert "Traceback" not in done.stderr
 
     def test_folders_and_digests_are_shown_whole(self, capsys: pytest.CaptureFixture[str]) -> None:

@@ -58,7 +58,7 @@ def test_what_takes_a_design_is_refused_without_one(tmp_path: Path) -> None:
     rows.write_text(json.dumps(problem_row(load_problems("bundled")[0]) | {"patch": {"rtl/x.sv": ""}}) + "\n")
     out = str(tmp_path / "out.jsonl")
     for arguments, words in (
-        (["mutate", str(rows), "--out", out], "no problem of it has a reference solution"),
+        (["mutate", str(rows), "--out", out], "none of its problems has a reference solution"),
         (["strength", "--problems", str(rows)], "give designs with --designs DIR"),
     ):
         done = call("problems", *arguments, XDG_CACHE_HOME=str(tmp_path))
@@ -76,7 +76,7 @@ def test_mutate_tells_why_a_reference_is_no_use(tmp_path: Path) -> None:
     done = call(*argv, XDG_CACHE_HOME=str(tmp_path))
     assert done.returncode == 2
     assert f"left out: {ARBITER}: its own tests reject the reference solution: " in done.stderr
-    assert f"{rows}: no problem of it has a reference solution" in done.stderr
+    assert f"{rows}: none of its problems has a reference solution" in done.stderr
 
 
 def test_what_cannot_be_done_is_said_before_any_grading(tmp_path: Path) -> None:
@@ -94,7 +94,7 @@ def test_what_cannot_be_done_is_said_before_any_grading(tmp_path: Path) -> None:
         (["bundled+mutants?count=2", "--out", str(out)], "its problems are mutants, which are not mutated again"),
         (["bundled+mutants+mutants", "--out", str(out)], "leave out one +mutants"),
         ([str(rows), "--out", str(out), "--designs=~/designs"], f"{tmp_path}/designs: it has no folder for"),
-        ([str(rows), "--out", str(out), "--category", "16"], "no problem of it has a reference solution"),
+        ([str(rows), "--out", str(out), "--category", "16"], "none of its problems has a reference solution"),
     ]
     for argv, words in cases:
         done = call("problems", "mutate", *argv, XDG_CACHE_HOME=str(tmp_path / "cache"), HOME=str(tmp_path))

@@ -236,7 +236,7 @@ async def test_what_a_node_that_lies_has_graded_is_graded_again_elsewhere(
         assert "quarantined: it passes a wrong design: a lie" in bad.lost
         assert [machine.facts.daemon for machine in cluster.working] == [nodes.hosts[0]]
         [event] = [event for event in caplog.messages if "quarantined" in event]
-        assert re.search(r"; [1-9] verdicts that it gave", event)
+        assert re.search(r"; its [1-9] verdicts since", event)
         assert "gave a wrong verdict" in caplog.text
         assert kept, "the node has graded nothing before it lied"
         assert {path.name for path in cache.rglob("*.json")} == kept

@@ -166,7 +166,7 @@ async def test_a_cluster_without_a_usable_node_says_why(error: Exception, monkey
 @pytest.mark.parametrize(
     ("others", "reason"),
     [
-        ({"digest": "y"}, "its image holds y, that of the machines in use x"),
+        ({"digest": "y"}, "its image has the digest y, that of the machines in use x"),
         ({"rules": "y"}, "its version of this package grades by the rules y, this one by "),
     ],
 )

@@ -88,7 +88,7 @@ def test_up_needs_a_node_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch, 
     assert "this is not a node of the job: run it in the script of sbatch" in done.stderr
     monkeypatch.setenv("SLURMD_NODENAME", "one")
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "the program srun of Slurm is not here" in in_process.call("cluster", "up").stderr
+    assert "Slurm's program srun is not in PATH" in in_process.call("cluster", "up").stderr
     monkeypatch.delenv("SLURM_JOB_ID")
     assert "the nodes of a Slurm job" in in_process.call("cluster", "part", "127.0.0.1:1", "one").stderr
 
@@ -169,7 +169,7 @@ def test_auto_is_the_head_of_the_job(job: Path, monkeypatch: pytest.MonkeyPatch)
     with pytest.raises(UsageError, match=r"no Ray cluster answers at '127\.0\.0\.1:1'"):
         ray_cluster.connect("auto")
     job.chmod(0o755)
-    with pytest.raises(UsageError, match="not a folder of this user alone"):
+    with pytest.raises(UsageError, match="belongs to another user, or others have access"):
         ray_cluster.connect("auto")
 
 

@@ -106,7 +106,7 @@ async def test_vllm_with_processed_logprobs_regards_top_p_and_top_k(model_path: 
         ("vllm", False, {"temperature": 0.6}, "--logprobs-mode processed_logprobs"),
         ("vllm", False, {"top_p": 0.9}, "--logprobs-mode processed_logprobs"),
         ("vllm", False, {"top_k": 5}, "--logprobs-mode processed_logprobs"),
-        ("vllm", True, {"temperature": 0.005}, "from 0.01 on"),
+        ("vllm", True, {"temperature": 0.005}, "at least 0.01"),
         ("sglang", False, {"temperature": 0.6}, "SGLANG_RETURN_ORIGINAL_LOGPROB"),
         ("sglang", True, {"top_p": 0.9}, "top_p, top_k: SGLang"),
     ],

@@ -51,7 +51,7 @@ def untested(arbiter: Problem) -> Problem:
         ({"renderer": "qwen9"}, "qwen9"),
         ({"renderer": 7}, "renderer must be a dialect's name or a Renderer, got 7"),
         ({"transcript_dir": 7}, "transcript_dir must be a folder's path"),
-        ({"transcript_dir": __file__}, "transcript_dir must be a folder, and .* is a file"),
+        ({"transcript_dir": __file__}, "transcript_dir must be a folder, but .* is a file"),
         ({"reward": "nosuch"}, "no reward preset 'nosuch'"),
         ({"reward": {"tests": -1}}, "reward: tests: .*greater than or equal to 0"),
         ({"reward": {"test": 1}}, "reward: test: .*The weights are format, syntax"),

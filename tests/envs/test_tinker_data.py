@@ -149,7 +149,7 @@ async def test_bad_options_are_said() -> None:
         TinkerEnvConfig(reward=lambda score: score.credit)
     with pytest.raises(IndexError):
         made().get_batch(len(PROBLEMS))
-    with pytest.raises(UsageError, match="needs a problem"):
+    with pytest.raises(UsageError, match="needs at least one problem"):
         CVDPDataset([], TinkerEnvConfig(), Schedule())
 
 

@@ -504,6 +504,6 @@ async def test_an_environment_serves_one_rollout(arbiter: Problem, quick: Tinker
     builder = CVDPEnvGroupBuilder(arbiter, quick)
     (env,) = await builder.make_envs()
     assert isinstance(env, CVDPEnv)
-    with pytest.raises(UsageError, match="before initial_observation"):
+    with pytest.raises(UsageError, match="call initial_observation"):
         await env.step(encode("x"))
     await builder.cleanup()

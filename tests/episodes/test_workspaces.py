@@ -156,7 +156,7 @@ async def test_what_an_episode_needs_is_said(arbiter: Problem) -> None:
     with pytest.raises(UsageError, match="needs a provider of sandboxes"):
         Episode(arbiter, grader=Counting(), renderer=get_renderer("qwen3"))
     async with Episode(arbiter, grader=Counting(), renderer=get_renderer("qwen3"), config=ANSWER) as episode:
-        with pytest.raises(UsageError, match="from start"):
+        with pytest.raises(UsageError, match="no tokens before start"):
             _ = episode.tokens
         with pytest.raises(UsageError, match="call start"):
             await episode.step("x")

@@ -234,7 +234,7 @@ async def test_a_policy_that_cannot_play_is_said_before_anything_runs(
     tmp_path: Path, provider: DockerSandboxes
 ) -> None:
     first, second = problems(2)
-    with pytest.raises(UsageError, match="without a reference solution"):
+    with pytest.raises(UsageError, match="has no reference solution"):
         await play(tmp_path, [first, second.model_copy(update={"golden": None})], GoldenPolicy(), provider, samples=1)
     assert not list(tmp_path.iterdir())
 
@@ -245,7 +245,7 @@ async def test_a_prompt_that_does_not_fit_is_said_before_anything_runs(
     first, second = problems(2)
     listed = second.model_copy(update={"context": {f"docs/{number}.md": "" for number in range(2000)}})
     begun: list[str] = []
-    with pytest.raises(PromptTooLong, match=f"the prompt of {second.id} does not fit 5000 tokens"):
+    with pytest.raises(PromptTooLong, match=f"the prompt of {second.id} does not fit into 5000 tokens"):
         await play(
             tmp_path,
             [first, listed],
@@ -417,7 +417,7 @@ async def test_a_reward_function_and_a_folder_that_is_not_resumed(provider: Dock
     assert result.score.reward == 7
     assert read_config(tmp_path).weights.endswith("by_syntax")
     assert (tmp_path / "summary.json").is_file()
-    with pytest.raises(UsageError, match="holds results already"):
+    with pytest.raises(UsageError, match="already contains results"):
         await evaluate(config.with_options(resume=False), provider=provider)
     with pytest.raises(UsageError, match=r"results of another evaluation, which differs in .*reward_digest"):
         await evaluate(config.with_options(reward=lambda score: 8 * score.syntax), provider=provider)

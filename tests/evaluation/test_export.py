@@ -158,7 +158,7 @@ def test_calls_of_tools_that_only_an_agent_has_are_no_commands(tmp_path: Path) -
     for format in ("sft", "dpo"):
         left = LeftOut()
         assert list(export_rows(format, [transcript], left_out=left)) == []
-        assert left == {"tools of an agent's own": 1}
+        assert left == {"used an agent's own tools": 1}
 
 
 def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_what_nobody_should_learn_is_left_out_and_counted(tmp_path: Path) -> Non
     assert len(list(export_rows("sft", episodes, ExportConfig(passed_only=False, min_reward=1.0)))) == 0
     left.clear()
     assert list(export_rows("dpo", episodes, left_out=left)) == []
-    assert (left["malformed turns"], left["all of its problem failed"]) == (1, 1)
+    assert (left["malformed turns"], left["no passed counterpart"]) == (1, 1)
 
 
 def test_a_runs_held_out_evaluations_are_not_exported(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_pairs_are_siblings_of_one_prompt(tmp_path: Path) -> None:
     assert pairs[:2] == [("Done good0.", "Done bad0."), ("Done good1.", "Done bad1.")]
     assert all(row["prompt"] == rows[0]["prompt"] for row in rows)
     assert [message["role"] for message in rows[0]["prompt"]] == ["system", "user"]
-    assert left == {"all of its problem passed": 1, "all of its problem failed": 2}
+    assert left == {"no failed counterpart": 1, "no passed counterpart": 2}
     assert len(list(export_rows("dpo", [*good, *bad], ExportConfig(pairs=2)))) == 2
 
 

@@ -296,7 +296,7 @@ def test_rates_side_by_side(tmp_path: Path) -> None:
     assert rows["pass@1"][0].startswith("25.0% (")
     assert rows["pass@1"][1] == "–"
     assert rows["passed"] == ["25.0%", "–"]
-    assert rows["tokens written an episode"] == ["100", "–"]
+    assert rows["tokens written per episode"] == ["100", "–"]
     assert rows["failed: tests"] == ["3", "–"]
     assert not [name for name in rows if name.startswith("fair rows")]
 
@@ -393,7 +393,7 @@ def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
     assert "x/run against y/run" in page.read_text()
 
 
-@pytest.mark.parametrize(("folder", "message"), [("none", "no such folder"), (".", "there is no run")])
+@pytest.mark.parametrize(("folder", "message"), [("none", "no such folder"), (".", "is not a run")])
 def test_what_is_no_run(tmp_path: Path, folder: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         write_report([tmp_path / folder])
@@ -419,7 +419,7 @@ def test_transcripts_that_cannot_be_read_are_counted_and_the_first_is_explained(
     for name in ("a.jsonl", "b.jsonl"):
         (folder / name).write_text("nonsense\n{}\n")
     note = r"2 transcripts could not be read; first: .*a\.jsonl: not a transcript"
-    with pytest.raises(UsageError, match=f"there is no run; {note}"):
+    with pytest.raises(UsageError, match=f"no transcript of a finished episode; {note}"):
         write_report([tmp_path])
     record(folder, [final_turn(1, "x")], graded=score(True))
     page = write_report([tmp_path])

@@ -208,8 +208,8 @@ def test_what_the_results_depend_on_is_compared_where_it_is_known(tmp_path: Path
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("config.json", '{"student_model": "Qwen/Qwen3-8B"}', "holds something else than an evaluation"),
-        ("results.jsonl", result("a").model_dump_json() + "\n", "holds results without their config.json"),
+        ("config.json", '{"student_model": "Qwen/Qwen3-8B"}', "contains no evaluation of this version"),
+        ("results.jsonl", result("a").model_dump_json() + "\n", "has results without their config.json"),
     ],
 )
 def test_a_folder_of_something_else_is_left_as_it_is(tmp_path: Path, name: str, text: str, message: str) -> None:

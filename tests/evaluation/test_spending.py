@@ -75,7 +75,7 @@ def test_a_cost_that_is_not_finite_is_unknown_and_disables_no_limit(cost: float)
     tally = Tally(Ledger(max_cost=1.0))
     tally.add(replace(TURN, cost=cost))
     assert tally.spent.cost is None
-    with pytest.raises(UsageError, match="--max-cost cannot be kept"):
+    with pytest.raises(UsageError, match="--max-cost cannot be enforced"):
         tally.ledger.check()
 
 
@@ -306,7 +306,7 @@ async def test_what_one_answer_did_not_say_stays_unknown_when_the_run_goes_on(
     spent = read_spending(tmp_path)
     assert (spent.tokens, spent.cost, spent.answers) == (None, None, 1 if error else 2)
     assert all((one.prompt_tokens, one.output_tokens) == (None, None) for one in read_results(tmp_path))
-    with pytest.raises(UsageError, match="--max-cost cannot be kept"):
+    with pytest.raises(UsageError, match="--max-cost cannot be enforced"):
         await evaluate(config.with_options(samples=2, max_cost=1.0), Unreported())
     assert read_spending(tmp_path) == spent  # no further request
 

@@ -157,7 +157,7 @@ class TestCommand:
         (tmp_path / BUNDLED[3].id).mkdir()
         done = CliRunner().invoke(app, ["problems", "export", "bundled", "--out", str(tmp_path)])
         assert isinstance(done.exception, UsageError)
-        assert re.fullmatch(rf"--out .*: {BUNDLED[3].id} is there already; [^\n]*", str(done.exception))
+        assert re.fullmatch(rf"--out .*: {BUNDLED[3].id} already exists; [^\n]*", str(done.exception))
         assert len(list(tmp_path.iterdir())) == 1
 
     def test_a_problem_that_cannot_be_graded_is_named(self, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_heredoc_writes_byte_for_byte(tmp_path_factory: pytest.TempPathFactory, 
 
 async def test_golden_needs_a_solution() -> None:
     problem = load_problems("bundled")[0].model_copy(update={"golden": None})
-    with pytest.raises(UsageError, match="without a reference solution"):
+    with pytest.raises(UsageError, match="has no reference solution"):
         GoldenPolicy().player(problem, get_renderer("qwen3"))
 
 

@@ -285,7 +285,7 @@ def test_a_new_file_is_a_patch_against_nothing(folder: Path) -> None:
         ),
         ("golden/rtl/inverter.sv", "module inverter;\r\nendmodule\r\n", "line feed"),
         ("golden/rtl/inverter.sv", "module inverter;\nendmodule", "line feed"),
-        ("context/src/secret.py", "pass\n", "context files lie in"),
+        ("context/src/secret.py", "pass\n", "context files must be in"),
         ("harness/src/.env", None, "missing"),
     ],
 )

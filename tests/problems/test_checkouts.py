@@ -123,7 +123,7 @@ def test_a_repository_of_endless_folders_ends(
 def test_deep_folders_are_refused(repository: Repository, tmp_path: Path) -> None:
     """Before they are counted: the paths of a thousand folders in each other, for a thousand files, take gigabytes."""
     commit = repository.commit({"a/" * 65 + "b.sv": b"x"})
-    with pytest.raises(ProblemError, match="has a file in 65 folders, one in the other; at most 64"):
+    with pytest.raises(ProblemError, match="has a file in 65 nested folders; at most 64"):
         read_checkout(repository.bundle(tmp_path / "deep.bundle"), commit)
 
 

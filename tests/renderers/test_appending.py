@@ -139,7 +139,7 @@ def test_a_prompt_shares_what_was_there_before() -> None:
 
 
 def test_a_transcript_refuses_what_would_break_it() -> None:
-    with pytest.raises(UsageError, match="is empty"):
+    with pytest.raises(UsageError, match="must not be empty"):
         TokenTranscript([])
     transcript = TokenTranscript([1])
     with pytest.raises(UsageError, match="before the model has acted"):

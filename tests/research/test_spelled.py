@@ -297,7 +297,7 @@ def test_a_recipe_makes_two_models_that_share_no_weights(tmp_path: Path) -> None
     assert record["pupils"]["student"]["seed"] == 1
     assert record["files"] == digests(tmp_path)
     other = tiny_recipe(teacher=Pupil(2, (LESSON,)), student=Pupil(1, (LESSON,)))
-    with pytest.raises(UsageError, match="has models of another recipe; choose another --out"):
+    with pytest.raises(UsageError, match="has models of another recipe; choose another folder with --out"):
         make(other, tmp_path, lambda line: None)
     assert json.loads((tmp_path / "recipe.json").read_text()) == record
 

@@ -44,7 +44,7 @@ def ordinary(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_root_gets_none() -> None:
     if os.geteuid():
         pytest.skip("this is root's")
-    with apptainer_stub(), pytest.raises(SandboxError, match="be another user, or use namespaces"):
+    with apptainer_stub(), pytest.raises(SandboxError, match="run as another user, or use namespaces"):
         check_apptainer()
 
 

@@ -137,7 +137,7 @@ class TestStarting:
         self, folder: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(module, "START_SECONDS", 0.0)
-        with pytest.raises(DaemonError, match="gave no answer in 0 s"):
+        with pytest.raises(DaemonError, match="did not answer within 0 s"):
             ensure_daemon()
         assert until(lambda: not _daemons_in(folder))
 

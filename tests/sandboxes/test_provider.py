@@ -267,7 +267,7 @@ def test_running_containers_of_other_live_processes_are_named(monkeypatch: pytes
     assert not owners.keys() & {GONE, owner_label()}
     warning = warning_of_others("--this-option")
     assert LIVES in warning
-    assert "give each its part, with --this-option" in warning
+    assert "limit each one with --this-option" in warning
     assert LIVES in warning_of_others("--this-option", "ready=2")  # which says nothing of memory and processors
     monkeypatch.setenv(VARIABLE, "memory=8G")
     assert warning_of_others("--this-option") == ""

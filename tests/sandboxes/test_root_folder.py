@@ -149,14 +149,14 @@ def test_a_squashfs_whose_root_is_a_link_changes_nothing_elsewhere(
     program.chmod(0o755)
     monkeypatch.setattr(root_folder, "find_program", lambda _: str(program))
     (tmp_path / "image.sqsh").write_bytes(b"hsqs")
-    with pytest.raises(ImageError, match="holds no root"):
+    with pytest.raises(ImageError, match="contains no root"):
         unpack(tmp_path / "image.sqsh")
     assert stat.filemode((outside / "root").stat().st_mode) == "drwx------"
     assert os.listdir(roots) == [".lock"]
 
 
 def test_another_image_is_refused(roots: Path, tmp_path: Path) -> None:
-    with pytest.raises(ImageError, match="holds other:1; this version needs"):
+    with pytest.raises(ImageError, match="contains other:1; this version needs"):
         unpack(saved(tmp_path / "image.tar", layer(), tag="other:1"))
     (tmp_path / "text").write_text("no image")
     with pytest.raises(UsageError, match="is not a file of"):

@@ -70,7 +70,7 @@ def test_a_link_stays_one_and_so_does_a_pipe(root: Root, tmp_path: Path) -> None
     assert link.is_symlink()
     assert tarfile.is_tarfile(tmp_path / "saved.tar.gz")
     os.mkfifo(pipe)
-    with pytest.raises(UsageError, match="pipe is not a regular file; choose another place"):
+    with pytest.raises(UsageError, match="pipe is not a regular file; choose another path"):
         root_image.save_root(pipe)
     assert pipe.is_fifo()
 
@@ -156,7 +156,7 @@ def test_a_squashfs_of_another_version_is_refused(root: Root, tmp_path: Path, mo
     root_image.export_root(tmp_path / "image.sqsh")
     elsewhere(monkeypatch, tmp_path)
     monkeypatch.setattr(root_folder, "image_tag", lambda: "rtl-agent-gym/sim:other")
-    with pytest.raises(ImageError, match="holds no root of rtl-agent-gym/sim:other"):
+    with pytest.raises(ImageError, match="contains no root of rtl-agent-gym/sim:other"):
         unpack(tmp_path / "image.sqsh")
 
 
@@ -268,7 +268,7 @@ def test_a_step_has_the_umask_of_a_build_whatever_the_callers() -> None:
 
 def test_what_a_build_lacks_is_said(roots: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if why_not_ranged():
-        with pytest.raises(SandboxError, match="only with a range of user ids"):
+        with pytest.raises(SandboxError, match="needs a range of user ids"):
             root_image.build_image()
         return
     monkeypatch.setattr(root_image, "_build", lambda *_: pytest.fail("it began"))

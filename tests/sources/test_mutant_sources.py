@@ -114,7 +114,7 @@ def test_the_task_overwrites_no_file(store: VerdictStore, tmp_path: Path) -> Non
 def test_what_is_not_graded_is_refused_with_the_command(store: VerdictStore) -> None:
     grade(store, FAMILY, "ks")
     with pytest.raises(
-        UsageError, match=r"not graded yet.*problems mutate 'family:registers\?count=2&seed=3' --count 2"
+        UsageError, match=r"not been graded yet.*problems mutate 'family:registers\?count=2&seed=3' --count 2"
     ):
         load_problems(f"{FAMILY}+mutants?count=2")
 
@@ -124,7 +124,7 @@ def test_another_harness_makes_verdicts_void(store: VerdictStore, tmp_path: Path
     [problem, *_] = load_problems(FAMILY)
     harness = {**problem.harness, "src/test_design.py": "# no tests\n"}
     path = write_rows(tmp_path, problem.model_copy(update={"harness": harness}))
-    with pytest.raises(UsageError, match="not graded yet"):
+    with pytest.raises(UsageError, match="not been graded yet"):
         load_problems(f"{path}+mutants?count=1")
 
 
@@ -140,13 +140,13 @@ def test_the_task_of_a_changed_design_says_what_it_describes(store: VerdictStore
 
 def test_more_than_there_are(store: VerdictStore) -> None:
     grade(store, "family:registers?count=1", "k" + 500 * "s")
-    with pytest.raises(UsageError, match="only 1 mutants that the tests reject, not 2"):
+    with pytest.raises(UsageError, match="reject only 1 of the mutants, not 2"):
         load_problems("family:registers?count=1+mutants?count=2")
 
 
 def test_problems_without_a_reference_solution(store: VerdictStore, tmp_path: Path) -> None:
     path = write_rows(tmp_path, load_problems(FAMILY)[0].model_copy(update={"golden": None}))
-    with pytest.raises(UsageError, match="no problem of it has a reference solution"):
+    with pytest.raises(UsageError, match="none of its problems has a reference solution"):
         load_problems(f"{path}+mutants")
 
 

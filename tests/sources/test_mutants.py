@@ -206,5 +206,5 @@ def test_a_design_that_cannot_be_read(tmp_path: Path, withheld: Problem) -> None
         with_design(withheld, tmp_path / "nowhere")
     (tmp_path / "x_0001/rtl").mkdir(parents=True)
     (tmp_path / "x_0001/rtl/m.sv.patch").write_text("no patch")
-    with pytest.raises(UsageError, match=r"m\.sv\.patch: no file of a design"):
+    with pytest.raises(UsageError, match=r"m\.sv\.patch: cannot be read as a file of a design"):
         with_design(withheld, tmp_path)

@@ -111,7 +111,7 @@ def test_extra_sources_are_held_out_too() -> None:
         cvdp_jsonl_path="family:timers?count=5", problem_ids="", extra_held_out='{"a": "family:timers?count=3"}'
     )
     assert len(again.problems) == 2  # without the three that are tested on
-    for wrong, says in (('{"a/b": "bundled"}', "'a/b' is no name"), ('{"a": "bundled"}', "leaves no problem")):
+    for wrong, says in (('{"a/b": "bundled"}', "'a/b' is not a valid name"), ('{"a": "bundled"}', "leaves no problem")):
         with pytest.raises(UsageError, match=f"extra_held_out.*{says}"):
             planned(extra_held_out=wrong)
 

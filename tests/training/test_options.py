@@ -344,7 +344,7 @@ def test_other_temperatures_and_a_kl_without_a_teacher_are_told_of(monkeypatch: 
     [warning] = plan_run({"kl_penalty_coef": "0.5"}, rl=True).warnings
     assert warning.startswith("kl_penalty_coef: has no effect without a teacher")
     [warning] = plan_run({"teacher_model": "small"}, rl=True).warnings
-    assert warning == "teacher_model: has no effect with kl_penalty_coef=0; give that, too"
+    assert warning == "teacher_model: has no effect with kl_penalty_coef=0; give kl_penalty_coef, too"
     assert plan_run({"teacher_model": "none"}, rl=True).warnings == ()
     assert plan_run({"teacher_model": "small", "kl_penalty_coef": "0.5"}, rl=True).warnings == ()
     monkeypatch.setenv("TINKER_API_KEY", "tml-k")

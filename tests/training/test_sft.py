@@ -237,7 +237,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, qwen: Renderer) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ('{"messages": [{"role": "user", "content": "x"}], "tools": []}', "e.jsonl:1: has no message of 'assistant'"),
+        ('{"messages": [{"role": "user", "content": "x"}], "tools": []}', "e.jsonl:1: has no message with the role"),
         ('{"messages": [{"role": "user"}, {"role": "assistant", "content": "x"}]}', "--style tools"),
         ('{"messages": 3, "tools": []}', "e.jsonl:1: messages: Input should be a valid list"),
         ('{"prompt": [], "chosen": [], "rejected": []}', "neither messages nor turns"),

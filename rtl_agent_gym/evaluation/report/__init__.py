@@ -1,4 +1,4 @@
-"""A report of one run, or of several against each other."""
+"""A report on one run, or on several compared with each other."""
 
 from .page import write_report
 from .run import side_by_side

@@ -1,4 +1,4 @@
-"""The files of a report on one or more runs: an HTML page, the same as Markdown, plots, and the episodes it names."""
+"""Writing a report on one or more runs: an HTML page, the same as Markdown, plots, and the episodes that it names."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ PASS_RATE = ("pass_rate", "pass rate", True)
 CURVES: tuple[tuple[str, str, bool], ...] = (
     ("env/all/reward/total", "reward", False),
     PASS_RATE,
-    ("teacher_kl", "teacher KL, nats a token", False),
-    ("sft/nll", "negative log-likelihood, nats a token", False),
-    ("sft/val_nll", "the same on validation episodes", False),
-    ("optim/entropy", "entropy, nats a token", False),
+    ("teacher_kl", "teacher KL, nats per token", False),
+    ("sft/nll", "negative log-likelihood, nats per token", False),
+    ("sft/val_nll", "the same, on validation episodes", False),
+    ("optim/entropy", "entropy, nats per token", False),
     ("env/all/syntax_valid", "syntax valid", True),
     ("env/all/quality", "quality of results", True),
     ("env/all/coverage", "coverage of testbenches", True),
-    ("env/all/ac_tokens_per_turn", "tokens a turn", False),
-    ("time/total", "seconds a step", False),
+    ("env/all/ac_tokens_per_turn", "tokens per turn", False),
+    ("time/total", "seconds per step", False),
 )
 """The metrics to draw: name, title, and whether it is a share."""
 
@@ -81,7 +81,7 @@ def training_curves(runs: Sequence[Run]) -> str | None:
     if len(runs) > 1:
         from matplotlib.lines import Line2D
 
-        axes[0].legend(  # its own lines: the first plot need not have a line of each run
+        axes[0].legend(  # separate lines, since the first plot may lack one for some runs
             handles=[
                 Line2D([], [], color=COLOURS[number % len(COLOURS)], lw=1.8, label=_label(run))
                 for number, run in enumerate(runs)
@@ -109,7 +109,7 @@ def pass_curves(runs: Sequence[Run]) -> str | None:
         low, high = [found[k].low for k in ks], [found[k].high for k in ks]
         shift = width * (number - (len(runs) - 1) / 2)
         places = [k + shift / 4 if len(ks) == 1 else k for k in ks]
-        if len(ks) == 1:  # an area over one k cannot be seen
+        if len(ks) == 1:  # an area over a single k is invisible
             by_k.vlines(places, low, high, color=colour, lw=1.2)
         else:
             by_k.fill_between(places, low, high, color=colour, alpha=0.12, lw=0)
@@ -213,8 +213,8 @@ def write_report(
     Args:
         run_dirs: The folders of one or more runs: training runs, evaluations, or any folder with transcripts. With
             several, the evaluations are compared with the first, for example a student's evaluation with its teacher's.
-        out: The page's path (``….html``), or a folder for ``report.html``, which is ``full_report.html`` in that of a
-            training run, since training writes ``report.html``; None for the first run's folder. The Markdown version
+        out: The page's path (``….html``), or a folder for ``report.html``, called ``full_report.html`` in a training
+            run's folder, since training writes ``report.html``; None for the first run's folder. The Markdown version
             (``.md``), its plots (``.svg``) and a page with the episodes are written beside the page.
         unreadable: Receives a sentence for each transcript that cannot be read.
         episodes: Whether to read the episodes. If not, the report covers only the metrics, and is quick.
@@ -223,7 +223,7 @@ def write_report(
         The HTML page.
 
     Raises:
-        UsageError: A folder holds no run, or no file can be written there.
+        UsageError: A folder contains no run, or the report cannot be written.
         TranscriptError: The results of an evaluation cannot be read.
         SandboxError: The disk is full.
     """
@@ -268,7 +268,7 @@ def _write(runs: list[Run], page: Path) -> None:
             runs=runs,
             changes={run.name: found for run in runs if (found := changes(run))},
             rates=side_by_side(runs),
-            # Not of training runs: their episodes are of a policy that changed.
+            # Training runs are not compared: their policy changed between episodes.
             comparisons=[compare_runs(runs[0], run) for run in runs[1:] if runs[0].kind == run.kind == "evaluation"],
             most_flips=MOST_FLIPS,
             failures=[(failure, links.get(number)) for number, failure in enumerate(failures)],

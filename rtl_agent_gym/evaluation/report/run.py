@@ -1,4 +1,4 @@
-"""A run as its folder holds it (training, evaluation, or transcripts alone), and the figures of a report on runs."""
+"""Reading a run from its folder (training, evaluation, or only transcripts), and the figures of a report on runs."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Run:
     best: dict[str, Any] | None = None
     """The checkpoint of a training run with the highest pass rate on held-out problems."""
     digests: dict[str, set[str]] = field(default_factory=dict)
-    """The recorded digests of its problems, by id; several where a problem changed between its episodes."""
+    """The recorded digests of its problems, by id; several if a problem changed between its episodes."""
 
     @property
     def kind(self) -> Literal["training", "evaluation"]:
@@ -79,7 +79,7 @@ class Run:
 
 
 def _drawable(value: object) -> TypeGuard[float]:
-    """Whether it is a number that can be averaged and drawn; a diverged run may have NaN and infinities."""
+    """Whether a value can be averaged and drawn; a diverged run may have NaN and infinities."""
     return isinstance(value, int | float) and -1e100 < value < 1e100
 
 
@@ -108,8 +108,8 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
     if not metrics and not results:
         why = f"; {unreadable_note(unreadable)}" if unreadable else ""
         raise UsageError(
-            f"{folder}: holds no metrics.jsonl, no results.jsonl and no transcript of a finished episode, "
-            f"so there is no run{why}"
+            f"{folder} is not a run: it has no metrics.jsonl, no results.jsonl and no transcript of a finished "
+            f"episode{why}"
         )
     (config,) = _json_objects(folder / "config.json", lines=False) or [{}]
     digests |= {name: {digest} for name, digest in config.get("digests", {}).items()}
@@ -121,9 +121,9 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
 
 
 def _runs_below(folder: Path) -> list[Path]:
-    """The training runs and evaluations in a folder, if it is none itself; not the evaluations of a training run."""
+    """The training runs and evaluations in a folder that is not a run; not the evaluations of a training run."""
     found = {path.parent for path in folder.rglob("*.jsonl") if path.name in OF_A_RUN}
-    is_run = folder in found or (folder / "config.json").exists()  # before a training's first step there is no more
+    is_run = folder in found or (folder / "config.json").exists()  # all there is before the first training step
     return [] if is_run else sorted(run for run in found if found.isdisjoint(run.parents))
 
 
@@ -133,7 +133,7 @@ def unreadable_note(sentences: Sequence[str]) -> str:
 
 
 def _json_objects(path: Path, *, lines: bool = True) -> list[dict[str, Any]]:
-    """The objects in a file, one a line or one in all; none if it cannot be read."""
+    """The objects in a file, one per line or only one; none if it cannot be read."""
     try:
         text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -146,7 +146,7 @@ def _json_objects(path: Path, *, lines: bool = True) -> list[dict[str, Any]]:
 
 
 def _results(folder: Path, unreadable: list[str], digests: dict[str, set[str]]) -> list[EpisodeResult]:
-    """The results of an evaluation; for other runs, those in their transcripts, whose problems' digests are added."""
+    """The results of an evaluation; for other runs, those in transcripts, whose problem digests go into `digests`."""
     if (folder / "results.jsonl").exists():
         return read_results(folder)
     try:
@@ -174,12 +174,12 @@ TIMES = {
     "time/teacher": "teacher log-probabilities",
     "time/train": "training",
 }
-"""Parts of a step's time. A pipelined run samples while it trains: only its waiting counts."""
+"""Parts of a step's time. A pipelined run samples while it trains, so only its waiting counts."""
 EVALUATING = {"time/evaluate_before": "evaluating before", "time/evaluate": "evaluating"}
 """Parts of a training run's time outside its steps."""
 
 NEARLY = 8
-"""Failed tests that still count as close to passing, at most."""
+"""Maximum number of failed tests of an episode that was close to passing."""
 
 
 @dataclass(frozen=True)
@@ -203,11 +203,11 @@ SHARES = {
     "env/all/tests_share": ("share of tests", True),
     "env/all/quality": ("quality of results", True),
     "env/all/coverage": ("coverage of testbenches", True),
-    "env/all/ac_tokens_per_turn": ("tokens a turn", False),
+    "env/all/ac_tokens_per_turn": ("tokens per turn", False),
     "env/all/turns_per_episode": ("turns", False),
-    "teacher_kl": ("teacher KL, nats a token", False),
-    "sft/nll": ("negative log-likelihood, nats a token", False),
-    "optim/entropy": ("entropy, nats a token", False),
+    "teacher_kl": ("teacher KL, nats per token", False),
+    "sft/nll": ("negative log-likelihood, nats per token", False),
+    "optim/entropy": ("entropy, nats per token", False),
 }
 """The metrics whose first and last values are compared: their names, and whether they are shares."""
 
@@ -220,12 +220,12 @@ RATES = {
     "reward": ("reward", "{:.3f}"),
 }
 COSTS = {
-    "turns": ("turns an episode", "{:.1f}"),
-    "malformed": ("malformed turns an episode", "{:.2f}"),
-    "output_tokens": ("tokens written an episode", "{:,.0f}"),
-    "tokens_per_turn": ("tokens written a turn", "{:,.0f}"),
-    "prompt_tokens": ("tokens read an episode", "{:,.0f}"),
-    "seconds": ("seconds an episode", "{:.1f}"),
+    "turns": ("turns per episode", "{:.1f}"),
+    "malformed": ("malformed turns per episode", "{:.2f}"),
+    "output_tokens": ("tokens written per episode", "{:,.0f}"),
+    "tokens_per_turn": ("tokens written per turn", "{:,.0f}"),
+    "prompt_tokens": ("tokens read per episode", "{:,.0f}"),
+    "seconds": ("seconds per episode", "{:.1f}"),
 }
 """The rows of `side_by_side`: a field of `Rates` or `Cost`, its label and its format."""
 
@@ -255,7 +255,7 @@ def changes(run: Run) -> list[Change]:
 
 
 def _evaluated(run: Run) -> dict[str, str]:
-    """The names of a training run's evaluations, with what they are of; held-out problems first."""
+    """The names of a training run's evaluations, with a description; held-out problems first."""
     found = {name.removesuffix("/pass_rate") for row in run.metrics for name in row if name.endswith("/pass_rate")}
     extra = sorted(name.removeprefix("test/") for name in found if name.startswith("test/"))
     return {
@@ -313,7 +313,7 @@ class Flip:
     """Episodes passed, and episodes with a verdict, of the first run; `other` likewise."""
     other: tuple[int, int]
     gained: bool
-    """Whether the other run passes it."""
+    """Whether the other run passes the problem."""
 
 
 def compare_runs(first: Run, other: Run) -> dict[str, Any]:
@@ -362,8 +362,8 @@ class FailedEpisode:
 
 
 def telling_failures(run: Run, most: int = 8) -> list[FailedEpisode]:
-    """The most informative failures: attempts on the grader, then near misses, then the others; each cause once per
-    problem.
+    """The most informative failures: attempts against the grader, then near misses, then the others; each cause once
+    per problem.
 
     In a training run later episodes come first, since they show the final policy.
     """

@@ -139,7 +139,7 @@ def content_policy(script: str, style: str) -> str:
 
 @cache
 def asset(name: str) -> str:
-    """A file of the page."""
+    """The text of one of the files that the page consists of."""
     return (files(__package__) / "assets" / name).read_text(encoding="utf-8")
 
 
@@ -175,7 +175,7 @@ class ViewerServer(ThreadingHTTPServer):
     daemon_threads = True
 
     def __init__(self, source: Path, port: int) -> None:
-        self.source = Path(os.path.abspath(source))  # `.` has no name for the title
+        self.source = Path(os.path.abspath(source))  # `.` has no name that could be the title
         self.cache: PageCache = {}
         super().__init__((LOOPBACK, port), _Handler)
 

@@ -37,9 +37,9 @@ _OUTCOMES = {"passed": "green", "failed": "red", "machine": "yellow", "cut off":
 _CONTEXT = 2
 """Lines that are shown around a change."""
 _MOST_PAIRS = 4_000_000
-"""Pairs of lines that a diff compares; the time for more grows with their number, and files are agents'."""
+"""Most pairs of lines that a diff compares: its time grows with their number, and agents write the files."""
 _MOST_COLOURED = 4_000
-"""Characters that are coloured; the time for more grows with their square, and commands and files are agents'."""
+"""Most characters that are coloured: the time grows with their square, and agents write commands and files."""
 _HUNK = re.compile(r"^@@ -(\d+)(.*? \+)(\d+)")
 _LANGUAGES = {"v": "verilog", "sv": "systemverilog", "svh": "systemverilog", "vh": "verilog", "py": "python"}
 
@@ -174,7 +174,7 @@ def _code(text: str, language: str, lines: int) -> RenderableType:
 
 
 def _changes(before: str, after: str) -> list[str]:
-    """The hunks of a unified diff; lines that differ are one replacement if they are too many to be compared."""
+    """The hunks of a unified diff; lines that differ become one replacement if they are too many to compare."""
     a, b = before.splitlines(), after.splitlines()
     shorter = min(len(a), len(b))
     start = next((at for at in range(shorter) if a[at] != b[at]), shorter)
@@ -221,7 +221,7 @@ def _score(transcript: Transcript) -> RenderableType:
 
 
 def score_parts(score: Score) -> dict[str, str]:
-    """What was measured of each part of a score: the stages, the tests, and results that have a measure."""
+    """The measured value of each part of a score: stages, tests, and other measured results."""
     parts = {name: f"{getattr(score, name):.2f}" for name in STAGES}
     parts["tests"] = f"{score.tests_passed}/{score.tests_total}"
     return parts | {name: f"{getattr(score, name):.2f}" for name in MEASURED_STAGES if name in score.measures}

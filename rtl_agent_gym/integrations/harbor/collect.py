@@ -1,11 +1,11 @@
-"""Copies what an agent leaves to a folder that only root can write to, and records there that this was completed.
+"""Copies an agent's files to a folder that only root can write to, and records there that the copy is complete.
 
-Harbor collects artifacts by best effort: a dead container looks like a container whose agent deleted everything. The
-record tells the two apart. This text is the command of a collect hook in ``task.toml``, so it imports nothing of ours.
+Harbor collects artifacts by best effort: a dead container looks like one whose agent deleted everything. The record
+tells the two apart. This file is a collect hook's command in ``task.toml``, so it imports no module of this package.
 
-The agent's processes are ended first. Then regular files are copied under the limits of a submission: those of the
-argument's paths, which are the problem's own, and then the smallest first. If anything fails that an agent cannot
-cause, there is no record.
+The agent's processes are ended first. Then regular files are copied within the limits of a submission: first the paths
+in the argument, which are the problem's own, then the others, smallest first. After a failure that no agent can cause,
+there is no record.
 """
 
 import contextlib
@@ -27,19 +27,19 @@ AGENT = 1000
 FOLDERS = ("rtl", "verif", "docs")
 MAX_FILE, MAX_TOTAL, MAX_COUNT, MAX_FOLDERS, MAX_DEPTH = 16 << 20, 64 << 20, 5000, 5000, 64
 MAX_ENTRIES = 100_000
-"""Entries of folders that are looked at."""
+"""Maximum number of directory entries that are read."""
 MAX_PATH = 1000
-"""Bytes. The kernel opens no path of more than 4096, and on the host the folder of the trial comes before it."""
+"""Bytes. The kernel opens no path of more than 4096, and on the host the path begins with the trial's folder."""
 _LEFT_OUT = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff\\]")
-"""Control characters, bytes that are not UTF-8, and the backslash. The files are counted here and by the verifier's
-Python, which may be of another version, and `str.isprintable` depends on the version."""
+"""Control characters, bytes that are not UTF-8, and the backslash; not `str.isprintable`, which depends on the version
+of Python: the verifier, which may have another version, must count the same files."""
 _UNREADABLE = {errno.ELOOP, errno.ENXIO, errno.ENODEV, errno.EACCES, errno.EPERM, errno.ENOENT, errno.ENOTDIR}
-"""Why a link, a socket, a device or a file without permissions cannot be opened, or what has vanished."""
+"""Errors when opening a link, a socket, a device, a file without permissions, or a file that has vanished."""
 _ROUNDS, _PAUSE = 100, 0.05
 
 
 def end_processes(user: int) -> None:
-    """Kill every process of a user, and what they start meanwhile."""
+    """Kill every process of a user, including those that they start meanwhile."""
     for _ in range(_ROUNDS):
         _kill_at_once(user)
         left = [pid for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) if _runs(pid, user)]
@@ -75,8 +75,8 @@ def _kill_at_once(user: int) -> None:
 
 
 def _runs(pid: int, user: int) -> bool:
-    """Whether a process is a user's and not a zombie, as which it also shows if only its first thread has ended."""
-    # A process chooses the bytes of its name.
+    """Whether a process is a user's and still runs. Its state is also Z if only its first thread has ended."""
+    # latin-1, since a process can choose any bytes as its name
     with contextlib.suppress(OSError), open(f"/proc/{pid}/status", encoding="latin-1") as stream:
         facts = dict(line.split(":", 1) for line in stream if ":" in line)
         ended = facts["State"].split()[0] in "ZX" and int(facts.get("Threads", 1)) <= 1
@@ -92,7 +92,7 @@ def _is_collected(path: str) -> bool:
 
 
 class Walk:
-    """The regular files below an open folder; it follows no link and opens no device, pipe or socket."""
+    """Finds the regular files below an open folder. It follows no link, and reads from no device, pipe or socket."""
 
     def __init__(self) -> None:
         self.seen = 0
@@ -100,7 +100,7 @@ class Walk:
         """Sizes by path."""
 
     def find(self, root: int, path: str) -> None:
-        """Find a file by its path, however many others its folders hold."""
+        """Find a file by its path, however many other files its folders contain."""
         if path.split("/")[0] in FOLDERS and path.count("/") <= MAX_DEPTH and _is_collected(path):
             opened = self._open(root, path)
             if opened is not None:
@@ -108,7 +108,7 @@ class Walk:
                 os.close(opened)
 
     def visit(self, parent: int, name: str, path: str, depth: int) -> None:
-        """Find what `name` is in the open folder `parent`: a file, or a folder with all that it holds."""
+        """Find the entry `name` of the open folder `parent`: a file, or a folder with all its contents."""
         if not _is_collected(path):
             return
         try:
@@ -138,9 +138,9 @@ class Walk:
         return sorted(names)
 
     def contents(self, root: int, first: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
-        """Paths and contents of what was found.
+        """Paths and contents of the files that were found.
 
-        After the paths `first`, the smallest come first, so that large files do not keep small ones out.
+        The paths in `first` come first, then the smallest files, so that large files do not keep small ones out.
         """
         ranks = {path: rank for rank, path in enumerate(first)}
         folders: set[str] = set()
@@ -161,7 +161,7 @@ class Walk:
             yield path, content
 
     def _open(self, root: int, path: str) -> int | None:
-        """Open a file without following a link anywhere in its path; None if it is not there any more."""
+        """Open a file without following a link anywhere in its path; None if it is no longer there."""
         opened = os.dup(root)
         for name in path.split("/"):
             folder = opened
@@ -180,14 +180,14 @@ class Walk:
 
 
 def read_untrusted(folder: str, first: Sequence[str] = ()) -> Iterator[tuple[str, bytes]]:
-    """Paths and contents of the regular files in the graded folders of a folder, within the limits of a submission.
+    """Paths and contents of the regular files in the graded folders below `folder`, within a submission's limits.
 
     Args:
-        folder: The folder.
-        first: Paths that come before all others, so that no number of other files keeps them out.
+        folder: The work folder, or a copy of it.
+        first: Paths that come before all others, so that other files, however many, do not keep them out.
 
     Raises:
-        OSError: The folder is not there, or the machine failed.
+        OSError: The folder does not exist, or the machine failed.
     """
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
@@ -208,7 +208,7 @@ def main(first: Sequence[str] = ()) -> None:
     shutil.rmtree(TARGET, ignore_errors=True)
     os.makedirs(f"{TARGET}/code")
     files = size = 0
-    for path, content in read_untrusted(SOURCE, first):  # an agent may remove what it holds, not the folder
+    for path, content in read_untrusted(SOURCE, first):  # an agent can delete its contents, but not /code
         place = f"{TARGET}/code/{path}"
         os.makedirs(os.path.dirname(place), exist_ok=True)
         with open(place, "wb") as stream:

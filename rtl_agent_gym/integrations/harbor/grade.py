@@ -1,8 +1,8 @@
 """Grades in the verifier's container: runs the hidden tests on an agent's files and writes the reward.
 
-This process and the supervisor, which it starts, are root's. Compilers, simulators and the tests that load a design
-run as another user, who can neither read ``/tests`` nor write ``/logs``. The verdict comes from the
-supervisor's report, by the rules of `scoring`: it never depends on a file or a text of the tests' processes alone.
+This process and the supervisor, which it starts, run as root. Compilers, simulators and the tests that load a design
+run as another user, who can neither read ``/tests`` nor write ``/logs``. The verdict comes from the supervisor's
+report, by the rules of `scoring`; it never depends solely on a file or an output of the test processes.
 
 If the machine fails, no reward is written.
 """
@@ -27,11 +27,11 @@ from ...scoring.submission import SubmittedFiles, sift
 from .collect import RECORD, TARGET, end_processes, read_untrusted
 
 USER = 1001
-"""Runs everything that a design can influence."""
+"""Id of the user who runs everything that a design can influence."""
 PATIENCE = 4.0
-"""How many times the services' limit the supervisor may take to report: it adds time in which nothing could run."""
+"""Time that the supervisor may take, as a multiple of the services' limits: it does not count time when nothing ran."""
 START = 20.0
-"""Seconds that it may take besides."""
+"""Seconds that the supervisor may take in addition."""
 LARGEST_FILE = 256 << 20
 _SUPERVISOR = (
     "import sys; sys.path.append('/opt/rtl-agent-gym/grader'); from rtl_gym_grader.supervisor import main; main()"
@@ -50,7 +50,7 @@ def read_collected(folder: Path) -> dict[str, bytes]:
         folder: The copy of the folder that `collect` made.
 
     Raises:
-        SandboxError: They were not collected, or not all of them arrived: the machine failed.
+        SandboxError: The files were not collected, or not all of them arrived: the machine failed.
     """
     try:
         record = json.loads((folder / RECORD).read_text(encoding="utf-8"))
@@ -74,11 +74,11 @@ def read_collected(folder: Path) -> dict[str, bytes]:
 
 
 def grade(task: dict[str, Any], files: dict[str, bytes]) -> tuple[dict[str, float], str]:
-    """Run the hidden tests on files; the reward's numbers, and why in words.
+    """Run the hidden tests on files. Returns the reward's numbers, and the reason in words.
 
     Args:
         task: The content of ``problem.json``.
-        files: The agent's, by path relative to the work folder.
+        files: The agent's files, by path relative to the work folder.
 
     Raises:
         SandboxError: The machine failed.
@@ -130,8 +130,8 @@ def _numbers(
 
 
 def _place(submission: SubmittedFiles, folders: list[str]) -> None:
-    """Write the work folder for the user, and the hidden tests, which only root can change."""
-    os.chmod("/code", 0o1777)  # sticky: the user cannot rename what is root's there
+    """Write the user's work folder, and the hidden tests, which only root can change."""
+    os.chmod("/code", 0o1777)  # sticky: the user cannot rename root's files there
     for path in ("rtl", "verif", "docs", "rundir"):
         _folder(f"/code/{path}")
     for path, content in submission.tree.items():
@@ -148,7 +148,7 @@ def _place(submission: SubmittedFiles, folders: list[str]) -> None:
 
 
 def _folder(path: str) -> None:
-    """Make a folder and those above it, all the user's; folders that exist stay as they are, except ``/rundir``."""
+    """Make a folder and its parents, owned by the user. Existing folders are not changed, except ``/rundir``."""
     if os.path.isdir(path) and path != "/rundir":
         return
     if not os.path.isdir(path):
@@ -173,10 +173,10 @@ def _run(request: GradingRequest) -> Report:
 
 
 def _argv(service: ServiceRequest) -> list[str]:
-    """A service's command. Raises `HarnessError` if its program is not in the image: `_AS_USER` always starts."""
+    """A service's command. Raises `HarnessError` if the image lacks its program, since `_AS_USER` always starts."""
     program = service["argv"][0]
     place = os.path.normpath(os.path.join(service["cwd"], program)) if "/" in program else program
-    own = place.startswith("/code/")  # which a submission may leave out
+    own = place.startswith("/code/")  # the submission's own program, which may be missing
     if not own and shutil.which(place, path=service["env"].get("PATH")) is None:
         raise HarnessError(f"service {service['name']!r}: there is no program {program!r} in the verifier's image")
     return service["argv"]

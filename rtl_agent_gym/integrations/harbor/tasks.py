@@ -1,8 +1,8 @@
 """Problems as task folders of Harbor: the text, the settings (``task.toml``, schema 1.4), and the grading program.
 
-The program is made of this package's own modules, with the standard library alone. The rules that sort files, and that
-make a verdict and blame from a report, are copied word by word, as is the grader. Where they import a class or a
-constant from a module that needs an installed package, a substitute takes its place.
+The program consists of this package's own modules and needs only the standard library. The grader, the rules that sort
+files, and those that decide verdict and blame from a report are copied unchanged. If they import a class or a constant
+from a module that needs an installed package, a substitute replaces that module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ORGANIZATION = "rtl-agent-gym"
 AGENT_SECONDS = 3600.0
 """Time limit of the agent; Harbor's ``--agent-timeout-multiplier`` changes it."""
 _VERIFIER_SPARE = 120.0
-"""Seconds of the verifier beyond what the supervisor may take."""
+"""Seconds that the verifier gets in addition to the supervisor's."""
 _READY = f"mkdir -p /code/rtl /code/verif /code/docs /code/rundir && chown -R {collect.AGENT}:{collect.AGENT} /code"
 _FILES = Path(__file__).with_name("files")
 _NAME = re.compile(r"[A-Za-z0-9][\w.-]*", re.ASCII)
@@ -56,7 +56,7 @@ COPIED = (
     "integrations/harbor/collect.py",
     "integrations/harbor/grade.py",
 )
-"""Modules that are copied as they are, besides the grader's."""
+"""Modules that are copied unchanged, in addition to the grader's."""
 
 _PROBLEM = '''\
 """The fields of a problem that grading reads."""
@@ -98,7 +98,7 @@ def task_files(problem: Problem, image: str) -> dict[str, str]:
     """The files of a problem's task, by path relative to the task's folder. Equal for equal arguments.
 
     Args:
-        problem: The problem, with its hidden tests. These go to ``tests/`` alone.
+        problem: The problem, with its hidden tests, which are written only to ``tests/``.
         image: The simulation image, as the daemon or a registry names it.
 
     Raises:
@@ -108,7 +108,7 @@ def task_files(problem: Problem, image: str) -> dict[str, str]:
         raise UsageError(f"the id {problem.id!r} cannot be a task's name; expected letters, digits, '-', '_' and '.'")
     if PROGRAM in problem.harness:
         raise UsageError(
-            f"{problem.id}: its bench runs before the hidden tests, which a task's own verifier does not do"
+            f"{problem.id}: the submitted bench runs before the hidden tests, which a Harbor task's verifier cannot do"
         )
     opening = tool_opening(problem, EpisodeConfig())
     files = {
@@ -131,7 +131,7 @@ def write_task(problem: Problem, folder: Path, image: str) -> Path:
     """Write a problem's task to a new folder below `folder`, and return it.
 
     Raises:
-        UsageError: The problem cannot be a task, or there is something at its place already.
+        UsageError: The problem cannot be a task, or its folder exists already.
         SandboxError: The disk is full.
     """
     files = task_files(problem, image)
@@ -166,17 +166,17 @@ def _graded(problem: Problem) -> str:
 
 
 def _dockerfile(problem: Problem, image: str) -> str:
-    """The verifier's image, with what a Dockerfile of the row adds to the simulation image."""
+    """The verifier's Dockerfile, with what the row's own Dockerfile adds to the simulation image."""
     named = {service.dockerfile for service in read_services(problem)}
     texts = {problem.harness[name] if name and needs_build(problem.harness[name]) else "" for name in named}
     if len(texts) > 1:
-        raise UsageError(f"{problem.id}: its services need different images, and a task has one for its tests")
+        raise UsageError(f"{problem.id}: its services need different images, but a Harbor task has one for its tests")
     (text,) = texts
     lines = instructions(text)
     refused = sorted({word for word, _ in lines} & {"COPY", "ADD"})
     if refused or sum(word == "FROM" for word, _ in lines) > 1:
         what = refused[0] if refused else "several stages"
-        raise UsageError(f"{problem.id}: its Dockerfile has {what}, which a task cannot take over")
+        raise UsageError(f"{problem.id}: its Dockerfile has {what}, which a Harbor task does not support")
     if wrong := [rest for word, rest in lines if word == "FROM" and rest not in SIM_IMAGES]:
         raise UsageError(f"{problem.id}: its Dockerfile builds on {wrong[0]}; expected {SIM_IMAGES[0]}")
     extra = "".join(f"{word} {rest}\n" for word, rest in lines if word != "FROM")
@@ -184,11 +184,11 @@ def _dockerfile(problem: Problem, image: str) -> str:
 
 
 def task_toml(problem: Problem, image: str) -> str:
-    """The text of the file.
+    """The text of ``task.toml``.
 
     Args:
         problem: The problem; its id becomes the second part of the task's name.
-        image: The simulation image, as the daemon or the registry names it.
+        image: The simulation image, as the daemon or a registry names it.
     """
     limits: dict[str, Any] = {"cpus": int(SandboxSpec.cpus), "memory_mb": SandboxSpec.memory >> 20}
     tables: list[tuple[str, dict[str, Any]]] = [
@@ -232,7 +232,7 @@ def _collect(problem: Problem) -> str:
 
 
 def _table(head: str, values: dict[str, Any]) -> str:
-    # A JSON value of these kinds is one of TOML, too, but for DEL.
+    # JSON values of these types are valid in TOML, too, except for the character DEL.
     lines = [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in values.items()]
     return "\n".join([*([head] if head else []), *lines, ""]).replace("\x7f", "\\u007f")
 

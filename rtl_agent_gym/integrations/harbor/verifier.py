@@ -1,4 +1,4 @@
-"""Harbor's verifier with the exact score: grades on the host, with the same `Scorer` as everything else here.
+"""Harbor's verifier with the exact score: grades on the host, with the `Scorer` that the whole package uses.
 
 harbor run -p TASKS -a oracle --verifier rtl_agent_gym.integrations.harbor.verifier:RTLVerifier
 """

@@ -1,8 +1,8 @@
-"""The forms in which agents speak with models. Each is read into OpenAI's chat messages, which `TokenStreams` answers.
+"""The APIs through which agents call models. All are translated to OpenAI's chat messages for `TokenStreams`.
 
-An API's requests are checked and translated by `read`, and its answers are made from those of the model by `written`
-and `events`. What would change the meaning of a request and is not understood is refused: forced tools, images, several
-choices, biases, stop texts, forms of answers. Sampling parameters, except the number of tokens, have no effect.
+`read` checks and translates a request of an API; `written` and `events` translate the model's answer. Unsupported
+fields that would change the meaning of a request are refused: forced tools, images, several choices, biases, stop
+sequences, response formats. Sampling parameters, except the token limit, have no effect.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ class ChatRequest:
     """A request, in OpenAI's form of chat messages."""
 
     messages: list[dict[str, Any]]
-    """Those of the request alone, without the conversation that it continues."""
+    """The request's own messages, without the conversation that it continues."""
     tools: list[dict[str, Any]] = field(default_factory=list)
     most: int | None = None
-    """Tokens of the answer at most."""
+    """Maximum tokens of the answer."""
     stream: bool = False
     system: str = ""
-    """Instructions above the whole conversation."""
+    """Instructions before the whole conversation."""
     previous: str | None = None
-    """The id of the answer that it continues."""
+    """The id of the answer that the request continues."""
     kept: bool = False
     """Whether a later request may continue its answer by id."""
     body: Mapping[str, Any] = field(default_factory=dict)
-    """As it was sent."""
+    """The body as sent."""
 
     def conversation(self, before: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-        """All messages, after those of the conversation `before`. Instructions at the beginning are one message."""
+        """The messages of `before`, then the request's. Instructions at the beginning are merged into one message."""
         messages = [*before, *self.messages]
         first = list(takewhile(lambda message: message["role"] in ("system", "developer"), messages))
         if len(first) < 2 and not self.system:
@@ -61,13 +61,13 @@ class ChatRequest:
 
 
 class Api(Protocol):
-    """One of the forms. Errors are OpenAI's by default."""
+    """One API. Errors have OpenAI's form by default."""
 
     path: ClassVar[str]
-    """Below an episode's address."""
+    """The path below an episode's address."""
 
     def read(self, body: dict[str, Any]) -> ChatRequest:
-        """A request's body. Raises `UsageError` if it is none, or would need what the endpoint does not do."""
+        """Read a request's body. Raises `UsageError` if it is invalid, or needs an unsupported feature."""
 
     def written(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
         """The answer as the body of a response."""
@@ -81,7 +81,7 @@ class Api(Protocol):
 
 
 def decoded(data: bytes) -> dict[str, Any]:
-    """The body of a request. Raises `UsageError`."""
+    """The JSON object in a request's body. Raises `UsageError` if it is not one."""
     try:
         body = json.loads(data)
     except (RecursionError, ValueError) as error:
@@ -99,7 +99,7 @@ def refuse(body: Mapping[str, Any], understood: Mapping[str, tuple[Any, ...]]) -
 
 
 def checked(kind: type[Body], body: Mapping[str, Any]) -> Body:
-    """A body in its form. Raises `UsageError` that names the first wrong field."""
+    """A body as its model class `kind`. Raises `UsageError` that names the first wrong field."""
     try:
         return kind.model_validate(body)
     except ValidationError as error:
@@ -121,5 +121,5 @@ def function_tool(name: str, description: str, parameters: Mapping[str, Any]) ->
 
 
 def event(data: Mapping[str, Any]) -> str:
-    """A server-sent event that is named by its type."""
+    """A server-sent event, named by its type."""
     return f"event: {data['type']}\ndata: {json.dumps(data)}\n\n"

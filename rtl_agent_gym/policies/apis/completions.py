@@ -1,4 +1,4 @@
-"""OpenAI's chat completions: the messages as they are."""
+"""OpenAI's chat completions, whose messages need no translation."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class ChatCompletions(Api):
         }
 
     def events(self, found: dict[str, Any], request: ChatRequest) -> Iterator[str]:
-        """A chat completion as chunks: all of it, the reason of its end, and the usage if asked for."""
+        """A chat completion as chunks: the whole message, the finish reason, and the usage if requested."""
         [choice] = found["choices"]
         shared = {key: found[key] for key in ("id", "created", "model")} | {"object": "chat.completion.chunk"}
         delta = dict(choice["message"])

@@ -23,7 +23,7 @@ _UNDERSTOOD: dict[str, tuple[Any, ...]] = {
     "output_format": (None,),
 }
 _BILLING = "x-anthropic-billing-header:"
-"""Begins a system block of Claude Code that differs in each request and that no model is meant to read."""
+"""Begins a system block of Claude Code that differs in each request and is not meant for the model."""
 
 
 def _as_blocks(content: Any) -> Any:
@@ -95,7 +95,7 @@ class _Output(BaseModel):
 
 class _Edit(BaseModel):
     type: Literal["clear_thinking_20251015"]
-    """How long earlier thinking is kept: the dialect decides."""
+    """How long earlier thinking is kept: ignored, since the dialect decides."""
 
 
 class _Management(BaseModel):
@@ -130,16 +130,16 @@ class AnthropicMessages(Api):
         return ChatRequest(messages, tools, found.max_tokens, found.stream, system, body=body)
 
     def written(self, answer: Answer, request: ChatRequest) -> dict[str, Any]:
-        """An answer as a message. Thinking is in it only if the request asks for thinking."""
+        """An answer as a message, which includes thinking only if the request asks for it."""
         turn, blocks = answer.turn, list[dict[str, Any]]()
         thinks = (request.body.get("thinking") or {}).get("type", "disabled") != "disabled"
         if thinks and turn.thinking:
-            # without a signature, agents take it for broken off and send it back as text
+            # without a signature, agents assume that it was interrupted, and send it back as text
             blocks.append({"type": "thinking", "thinking": turn.thinking, "signature": NAME})
         if turn.text:
             blocks.append({"type": "text", "text": turn.text})
         for call in turn.calls:
-            # JSON has no infinity, which a model may write all the same
+            # models may write Infinity and NaN, which JSON does not have
             arguments = json.loads(call.arguments, parse_constant=str)
             blocks.append({"type": "tool_use", "id": call.id, "name": call.name, "input": arguments})
         return {
@@ -154,7 +154,7 @@ class AnthropicMessages(Api):
         }
 
     def events(self, found: dict[str, Any], request: ChatRequest) -> Iterator[str]:
-        """A message as events: each block whole."""
+        """A message as events, with each block in one piece."""
         begun = found | {"content": [], "stop_reason": None, "usage": found["usage"] | {"output_tokens": 0}}
         yield event({"type": "message_start", "message": begun})
         for index, block in enumerate(found["content"]):
@@ -168,7 +168,7 @@ class AnthropicMessages(Api):
         yield event({"type": "message_stop"})
 
     def error(self, text: str, kind: ErrorKind) -> dict[str, Any]:
-        # agents know a full context by these words
+        # agents recognise a full context by these words
         message = f"prompt is too long: {text}" if kind == "context_length_exceeded" else text
         return {"type": "error", "error": {"type": _ERRORS.get(kind, kind), "message": message}}
 
@@ -178,7 +178,7 @@ _ERRORS = {"context_length_exceeded": "invalid_request_error", "service_unavaila
 
 
 def _deltas(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What is empty in a block when it starts, and what is added to it."""
+    """The fields of a block that are empty when it starts, and the deltas that fill them."""
     match block["type"]:
         case "thinking":
             signature = {"type": "signature_delta", "signature": block["signature"]}
@@ -190,7 +190,7 @@ def _deltas(block: Mapping[str, Any]) -> tuple[dict[str, Any], list[dict[str, An
 
 
 def _user(blocks: Sequence[_Text | _Result]) -> Iterator[dict[str, Any]]:
-    """Results and texts in their order: a message for each result, and one for texts beside each other."""
+    """Results and texts in their order: a message for each result, and one for consecutive texts."""
     for results, group in groupby(blocks, key=lambda block: isinstance(block, _Result)):
         if not results:
             yield {"role": "user", "content": _joined(block for block in group if isinstance(block, _Text))}
@@ -203,7 +203,7 @@ def _user(blocks: Sequence[_Text | _Result]) -> Iterator[dict[str, Any]]:
 
 
 def _assistant(blocks: Sequence[_Text | _Thinking | _Redacted | _Call]) -> dict[str, Any]:
-    """An answer of the model as it was given, or as an agent has rewritten it."""
+    """An answer of the model, unchanged or as an agent has rewritten it."""
     thinking = "".join(block.thinking for block in blocks if isinstance(block, _Thinking))
     text = "".join(block.text for block in blocks if isinstance(block, _Text))
     called = [block for block in blocks if isinstance(block, _Call)]

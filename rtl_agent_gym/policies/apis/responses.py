@@ -70,7 +70,7 @@ _Item = Annotated[_Message | _Call | _Output | _Reasoning, Field(discriminator="
 
 
 def _as_items(given: Any) -> Any:
-    """A text as a message; a message may be without its type."""
+    """Items from a text or a list; messages may lack their type."""
     if isinstance(given, str):
         given = [{"role": "user", "content": given}]
     if not isinstance(given, list):
@@ -133,7 +133,7 @@ class OpenAIResponses(Api):
         if turn.thinking:
             content = [{"type": "reasoning_text", "text": turn.thinking}]
             items.append({"type": "reasoning", "id": _id("rs"), "summary": [], "content": content, "status": done})
-        if turn.text or not turn.calls:  # an empty answer is one, too
+        if turn.text or not turn.calls:  # an empty answer needs an item, too
             part: dict[str, Any] = {"type": "output_text", "text": turn.text, "annotations": [], "logprobs": []}
             shared = {"type": "message", "id": _id("msg"), "role": "assistant", "status": done}
             items.append(shared | {"content": [part]})
@@ -168,7 +168,7 @@ class OpenAIResponses(Api):
         }
 
     def events(self, found: dict[str, Any], request: ChatRequest) -> Iterator[str]:
-        """A response as events: each item whole."""
+        """A response as events, with each item in one piece."""
         for number, one in enumerate(self._events(found)):
             yield event(one | {"sequence_number": number})
 
@@ -204,7 +204,7 @@ def _id(kind: str) -> str:
 
 
 def _messages(items: Iterable[_Message | _Call | _Output | _Reasoning]) -> Iterator[dict[str, Any]]:
-    """Items as messages; what the model made between two others is one."""
+    """Items as messages; consecutive items of the model become one message."""
     for by_model, group in groupby(items, key=_by_model):
         if by_model:
             yield _assistant(group)

@@ -1,7 +1,7 @@
 """Process 1 of every sandbox: runs commands and processes, and reads and writes files for the client.
 
 `program` returns its source text, for ``python3 -c``: the modules of this folder, which use only the standard library.
-Nothing of it needs to be in the image, so any image with bash and Python 3.11 works.
+The image need not contain any of it, so any image with bash and Python 3.11 works.
 """
 
 from __future__ import annotations

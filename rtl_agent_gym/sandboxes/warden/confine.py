@@ -1,11 +1,11 @@
 """A system call filter that protects the warden and the host. Runs inside a sandbox; standard library only.
 
 The warden runs as the commands' user, and the kernel lets each process change the limits and the scheduling of all
-others of its user. With a CPU limit of a second or an idle priority for process 1, a command could end or silence the
-sandbox. So every child of the warden gets a filter that refuses exactly this, with EPERM as for another user's process.
-Signals need no filter: process 1 receives none from inside that it does not handle.
+other processes of its user. With a CPU limit of a second or an idle priority for process 1, a command could end or
+silence the sandbox. So every child of the warden gets a filter that refuses exactly this, with EPERM as for another
+user's process. Signals need no filter: from inside, process 1 only receives those that it handles.
 
-Some kinds of sockets reach out of a container that has no network, such as those between a virtual machine and its host
+Some kinds of sockets reach out of a container without a network, such as those between a virtual machine and its host
 (AF_VSOCK), and not every version of Docker refuses them. So the filter refuses all families but the usual ones, and
 io_uring, whose requests no filter sees.
 """
@@ -38,11 +38,11 @@ _CALLS = {
 """By machine: its architecture's number; prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity and
 sched_setattr, whose first argument is a process id; setpriority; socket; shmget."""
 SHARED_PAGES = (16 << 20) >> 12
-"""System V shared memory of a sandbox, which outlives the processes that made it. Where the kernel has no such limit,
-as not every sandbox may set it, commands get none."""
+"""Limit on a sandbox's System V shared memory, which outlives the processes that made it. Not every sandbox may set the
+limit in the kernel; without it, commands get no such memory."""
 
 _Step = tuple[int, int, int, int]
-"""An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
+"""An instruction: operation, number of instructions to skip if it is true and if it is false, operand."""
 
 refused: tuple[int, ...] = ()
 """System calls that the commands may not make at all."""
@@ -59,7 +59,7 @@ def build(protected: int) -> bytes | None:
     program = [
         (_LOAD, 0, 0, _ARCHITECTURE),
         (_EQUAL, 1, 0, architecture),
-        missing,  # a 32-bit program, whose numbers are others; the image has none
+        missing,  # a 32-bit program, with other call numbers; the image has none
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32),
         missing,
@@ -88,12 +88,12 @@ def _shared_memory_is_limited() -> bool:
 
 
 def _when(number: int, steps: list[_Step]) -> list[_Step]:
-    """Steps, which end with a return, for the system call of a number, which has been loaded."""
+    """Instructions that run `steps`, which end with a return, if the loaded system call number is `number`."""
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 
 def confine(program: bytes | None) -> bool:
-    """Put this process and all its future descendants under a filter, if the kernel supports it. Whether it does."""
+    """Put this process and its future descendants under a filter. Returns whether the kernel supports it."""
     if program is not None:
         text = ctypes.create_string_buffer(program, len(program))
         header = ctypes.create_string_buffer(struct.pack("=H6xQ", len(program) // 8, ctypes.addressof(text)))

@@ -1,8 +1,8 @@
 """Writes and reads the files of a sandbox. Runs inside it; standard library only.
 
-Every path is followed one component at a time by folder descriptors, so that no link on the way is ever followed. The
-folders' contents are an agent's: reading takes linear time, opens at most `DEPTH` folders at once, and reports what
-cannot be read instead of raising.
+Paths are resolved one component at a time with folder descriptors, so that links are never followed. An agent controls
+the folders' contents: reading takes linear time, opens at most `DEPTH` folders at once, and reports what cannot be read
+instead of raising.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 DEPTH = 64
-"""Maximum depth of a file; no deeper file is graded."""
+"""Maximum depth of a file; deeper files are not graded."""
 LONGEST_PATH = 4096
 MOST_ENTRIES = 100_000
-"""Maximum number of folder entries that one reading looks at."""
+"""Maximum number of folder entries that one call examines."""
 MOST_CHARACTERS = 8 << 20
-"""Maximum length of their paths together: an agent chooses them, and they must not fill the memory of process 1."""
+"""Maximum total length of their paths: an agent chooses them, and they must not fill the memory of process 1."""
 MOST_FILES = 5000
-"""Maximum number of files, and of folders on the way to them, that one reading returns."""
+"""Maximum number of files, and of their parent folders, that one call returns."""
 MOST_NAMED = 20
 """Maximum number of unread files that are reported by name."""
 LONGEST_NAMED = 200
-"""Maximum number of characters of such a name; the rest is cut off."""
+"""Maximum characters of such a name; the rest is cut off."""
 _PIECE = 1 << 20
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,7 +34,7 @@ _LOOK = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 
 
 def _open(name: str, flags: int, fd: int | None = None) -> int:
-    """Open what its owner may have made inaccessible, as with ``chmod 000``: the owner's permissions are restored."""
+    """Open an entry that its owner may have made inaccessible (``chmod 000``): the owner's permissions are restored."""
     try:
         opened = os.open(name, flags, dir_fd=fd)
     except PermissionError:
@@ -48,7 +48,7 @@ def _open(name: str, flags: int, fd: int | None = None) -> int:
 
 
 def _open_folder(root: str, parts: Sequence[str], make: bool) -> int:
-    """A descriptor of root/parts. With `make`, missing folders are made, and other entries replaced by folders."""
+    """A descriptor of root/parts. With `make`, missing folders are made, and entries of other kinds are replaced."""
     fd = _open(root, _FOLDER & ~os.O_NOFOLLOW)
     for part in parts:
         try:
@@ -80,7 +80,7 @@ def _remove(name: str, fd: int) -> None:
 
 
 def read_small(path: str) -> bytes:
-    """The first 64 KiB of a file, in three system calls: `open` needs eight, and takes several times as long."""
+    """The first 64 KiB of a file, in three system calls; `open` needs eight and takes several times as long."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         return os.read(fd, 1 << 16)
@@ -91,7 +91,7 @@ def read_small(path: str) -> bytes:
 def write_files(header: Mapping[str, Any], body: bytes) -> None:
     """Write ``header["files"]`` ([path, size] each, contents one after another in `body`) below ``header["root"]``.
 
-    The folders ``header["folders"]`` are made before.
+    The folders ``header["folders"]`` are made first.
     """
     for path in header["folders"]:
         os.close(_open_folder(header["root"], path.split("/"), make=True))
@@ -112,12 +112,12 @@ def write_files(header: Mapping[str, Any], body: bytes) -> None:
 def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict[str, Any]:
     """Send the contents of the regular files at or below ``header["paths"]``, one after another.
 
-    The paths ``header["first"]`` come before all others, and these by size, so that a limit excludes large files rather
+    The paths ``header["first"]`` come first; the others are sorted by size, so that a limit excludes large files rather
     than small ones. Nothing at or below ``header["skip"]`` is read.
 
     Returns:
-        ``files``: (path, size) of each that was sent, in order; ``left_out``: (path, reason) of at most `MOST_NAMED`
-        that were not read; ``left_out_count``: how many there were.
+        ``files``: (path, size) of each sent file, in order; ``left_out``: (path, reason) of at most `MOST_NAMED`
+        files that were not read; ``left_out_count``: the number of those.
     """
     left_out = _LeftOut()
     sent: list[tuple[str, int]] = []
@@ -144,7 +144,7 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
 
 
 class _LeftOut:
-    """What was not read: the names of the first few, and how many there are."""
+    """The files that were not read: the names of the first few, and the number of all."""
 
     def __init__(self) -> None:
         self.named: list[tuple[str, str]] = []
@@ -157,13 +157,13 @@ class _LeftOut:
 
 
 class _Look:
-    """What one reading does not look at, and how much else it may still look at."""
+    """The entries that one call skips, and the number of others that it may still examine."""
 
     def __init__(self, skip: Sequence[str]) -> None:
         self.skip = frozenset(skip)
         self.entries, self.characters = MOST_ENTRIES, MOST_CHARACTERS
         self.over = ""
-        """Why nothing more is read, once a limit is reached."""
+        """Why nothing more is read; empty until a limit is reached."""
 
     def take(self, path: str) -> None:
         self.entries -= 1
@@ -175,7 +175,7 @@ class _Look:
 
 
 def _send(root: str, path: str, size: int, send: Callable[[bytes], None]) -> int:
-    """Send a file's bytes, at most its size when it was found. Returns how many there were."""
+    """Send a file's bytes, at most its size when it was found. Returns the number of sent bytes."""
     *parts, name = path.split("/")
     fd = _open_folder(root, parts, make=False)
     try:
@@ -233,7 +233,7 @@ _SPECIAL = "it is no plain file, and links are not followed"
 
 
 def _below(name: str, parts: list[str], fd: int, look: _Look) -> Iterator[tuple[str, int, str]]:
-    """(path, size, why not) of each file at or below the entry `name` of an open folder."""
+    """(path, size, reason why it is not read, or empty) of each file at or below the entry `name` of an open folder."""
     here = parts if name == "." else [*parts, name]
     path = "/".join(here)
     if look.over or path in look.skip:

@@ -1,5 +1,5 @@
-"""Frames between the client and a warden, and between two wardens; output of bounded size; and descriptors, without
-waiting for one of them. Standard library only: runs inside a sandbox, and frames and `Output` also in the client.
+"""Frames between the client and a warden, and between two wardens; output of bounded size; and non-blocking use of
+descriptors. Standard library only: runs inside a sandbox, and frames and `Output` also in the client.
 
 A frame is a kind (1 byte), the lengths of header and body (4 bytes each, big-endian), the header (JSON), the body.
 """
@@ -17,8 +17,8 @@ from typing import Any
 
 _FIXED = struct.Struct(">cII")
 LARGE = 1 << 20
-"""Bytes from which on a part of a reply gets a frame of its own."""
-CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that begin no character
+"""Minimum bytes of a partial reply that is sent as a separate frame."""
+CONTINUATION = bytes(range(0x80, 0xC0))  # UTF-8 bytes that do not begin a character
 
 
 def pack(kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> bytes:
@@ -59,8 +59,8 @@ def reply(kind: bytes, header: Mapping[str, Any], body: bytes = b"") -> None:
 
 
 class Output:
-    """The first and the last bytes of a stream, half of `limit` each; those in between are counted and dropped, so
-    memory stays bounded. `send` is called with the first bytes, as they arrive.
+    """The first and the last bytes of a stream, half of `limit` each; those in between are counted and dropped, so that
+    memory is bounded. `send` is called with the first bytes as they arrive.
     """
 
     def __init__(self, limit: int, send: Callable[[bytes], None]) -> None:
@@ -80,7 +80,7 @@ class Output:
                 del self.tail[: -self.keep]
 
     def rest(self) -> bytes:
-        """The last bytes, without those that were sent as the first."""
+        """The last bytes, without those that have been sent."""
         return bytes(self.tail[-self.keep :]) if self.keep else b""
 
 
@@ -88,24 +88,24 @@ class Watcher:
     """Descriptors, and what to call when they are ready."""
 
     def __init__(self) -> None:
-        # Not epoll: the kernel grants each user a limited number of watches, and the commands could use them up. And
-        # not `selectors`, which would double the warden's own part of a command's time.
+        # Not epoll: the kernel limits the watches of each user, and the commands could use them up. And not
+        # `selectors`, which would double the warden's share of a command's time.
         self._poll = select.poll()
         self._callbacks: dict[int, Callable[[], None]] = {}
 
     def watch(self, fd: int, callback: Callable[[], None], *, write: bool = False) -> None:
-        """Call back whenever `fd` can be read (or written). Nothing changes if it is watched already."""
+        """Call `callback` whenever `fd` can be read (or written). Does nothing if `fd` is watched already."""
         if fd not in self._callbacks:
             self._poll.register(fd, select.POLLOUT if write else select.POLLIN)
             self._callbacks[fd] = callback
 
     def unwatch(self, fd: int) -> None:
-        """No longer call back; nothing if it was not watched."""
+        """Stop watching `fd`. Does nothing if it is not watched."""
         if self._callbacks.pop(fd, None) is not None:
             self._poll.unregister(fd)
 
     def turn(self, timeout: float | None) -> None:
-        """Wait until something is ready, `timeout` seconds at most, and call back."""
+        """Wait until something is ready, at most `timeout` seconds, and call the callbacks."""
         ready = self._poll.poll(None if timeout is None else math.ceil(1000 * timeout))
         for fd, callback in [(fd, self._callbacks[fd]) for fd, _ in ready]:
             if self._callbacks.get(fd) is callback:  # no earlier callback has unwatched it
@@ -121,7 +121,7 @@ class Outbox:
         os.set_blocking(fd, False)
 
     def send(self, data: bytes, then: Callable[[bool], None] = lambda written: None) -> None:
-        """Write behind everything that was sent before; `then` is called with whether the reader took all of it."""
+        """Write after all earlier data; `then` is called with whether all of it was written."""
         self.unsent.append((memoryview(data), then))
         self.flush()
 

@@ -1,17 +1,17 @@
-"""The warden's loop: reads requests, replies, reaps children, keeps time-outs.
+"""The warden's loop: reads requests, replies, reaps children, enforces time-outs.
 
 As process 1 it reaps orphans, and no signal from inside can end it: the kernel drops those that process 1 does not
 handle. It ends when its stdin does, because the client closed the sandbox or died; the container ends with it.
 
 Frames (`frames.py`) go both ways on stdin and stdout. Requests: ``R`` a command for the shell, ``X`` a process, ``I`` a
-piece of a process's stdin, an empty one for its end, ``W`` write files, ``G`` get files, ``M`` count the processes that
-ran out of memory, ``P`` ping. Each carries an ``id``, and so do its replies: ``o`` a piece of output or of files, ``d``
+piece of a process's stdin (empty at its end), ``W`` write files, ``G`` get files, ``M`` count the processes that
+ran out of memory, ``P`` ping. Each has an ``id``, and so do its replies: ``o`` a piece of output or of files, ``d``
 done, ``e`` an error. Two messages have no reply: ``H`` pauses or resumes a process's output; ``K`` kills a process,
-whose end is the reply to its ``X``. The warden begins with a ``d`` of id 0. It reports with ``m`` whether the sandbox's
-memory is full, and with ``b`` why it cannot continue, after which it ends with status `BROKEN`.
+whose end is the reply to its ``X``. The warden begins with a ``d`` of id 0. With ``m``, it reports whether the
+sandbox's memory is full; with ``b``, why it cannot continue, and then it exits with status `BROKEN`.
 
-With ``keeper=UID worker=UID`` among the arguments there are two wardens, each of another user (`relay.py`): requests
-whose header says ``worker`` are the second one's.
+With ``keeper=UID worker=UID`` among the arguments, there are two wardens with different users (`relay.py`): requests
+with ``worker`` in their header go to the second one.
 """
 
 from __future__ import annotations
@@ -87,23 +87,23 @@ class Warden:
             reply(b"d", {"id": header["id"]})
 
     def report_memory(self) -> None:
-        """Tell the client whether the memory is full, if that has changed."""
+        """Report to the client if the memory has become full, or no longer is."""
         if self.memory.look():
             reply(b"m", {"id": 0, "full": self.memory.full})
 
     def watch_memory(self) -> None:
-        """The same while commands could be taking memory, if a look is due."""
+        """Do the same if a check is due while commands could be taking memory."""
         if self.takes_memory and time.monotonic() >= self.memory.due:
             self.report_memory()
 
     @property
     def takes_memory(self) -> bool:
-        """Whether an agent's commands or processes could be taking memory, or any that only the warden limits."""
+        """Whether an agent's commands or processes, or any processes without a cgroup, could be taking memory."""
         by_agent = self.shell is not None and (self.shell.busy or bool(self.running))
         return by_agent or bool(self.memory.limit and self.running)
 
     def send_files(self, header: Mapping[str, Any]) -> None:
-        """Send files, small ones together: each frame costs the daemon and the client as much as a file."""
+        """Send files, small ones together, since each frame costs the daemon and the client as much as a file."""
         unsent = bytearray()
 
         def send(piece: bytes) -> None:
@@ -118,7 +118,7 @@ class Warden:
         reply(b"d", {"id": header["id"], **found}, bytes(unsent))
 
     def request_of_process(self, kind: bytes, header: Mapping[str, Any], body: bytes) -> None:
-        """Handle a request about a process that was started before, and may have ended since."""
+        """Handle a request about a process that was started earlier, and may have ended."""
         process = next((known for known in self.running.values() if known.id == header["process"]), None)
         if process is None:
             if kind == b"I":
@@ -139,7 +139,7 @@ class Warden:
             process.on_death(128 - code if code < 0 else code, alone=self.shell is None and not self.running)
 
     def wait_seconds(self) -> float | None:
-        """Seconds until the shell's next time-out or the next look at the memory; None for no limit."""
+        """Seconds until the shell's next time-out or the next check of the memory; None for no limit."""
         due = self.shell.next_time() if self.shell is not None else None
         left = [] if due is None else [due - time.monotonic()]
         if self.takes_memory:
@@ -172,10 +172,10 @@ def run(words: Mapping[str, str], filter_program: bytes | None = None) -> None:
     """Run the warden.
 
     Args:
-        words: ``shell`` gives it a shell, ``keeper`` and ``worker`` are the users of two wardens and ``kept`` the first
-            one's folders, ``agent`` is another user than root, ``memory`` is a limit in bytes that no control group
-            keeps (`memory.py`).
-        filter_program: Of a sandbox that `zygote.py` has made; None for a container.
+        words: ``shell`` gives it a shell; ``keeper`` and ``worker`` are the users of two wardens, ``kept`` the keeper's
+            folders; ``agent`` is a user to become instead of root; ``memory`` is a limit in bytes that no control group
+            enforces (`memory.py`).
+        filter_program: The filter of a sandbox that `zygote.py` made; None for a container.
     """
     line = None
     if "keeper" in words:
@@ -188,7 +188,7 @@ def run(words: Mapping[str, str], filter_program: bytes | None = None) -> None:
         signal.signal(number, signal.SIG_IGN)
     with contextlib.suppress(OSError, AttributeError):
         prctl = ctypes.CDLL(None).prctl
-        prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: a change of users has cleared it, and /proc/self was root's since then
+        prctl(4, 1, 0, 0, 0)  # PR_SET_DUMPABLE: the change of user cleared it, so /proc/self belongs to root
         open_oom_score()
         prctl(4, 0, 0, 0, 0)  # processes of the same user cannot trace or open it
     os.umask(0o022)
@@ -197,7 +197,7 @@ def run(words: Mapping[str, str], filter_program: bytes | None = None) -> None:
     elif "keeper" not in words:
         name_users(os.getuid(), None)
     try:
-        # The keeper's warden may not end the commands' processes, so it leaves their memory to the other one.
+        # The keeper's warden may not kill the commands' processes, so the worker's limits their memory.
         Warden("shell" in words, line, int(words.get("memory", 0)) if line is None else 0).loop()
     except Exception as error:  # reported, so that it does not count as the machine's fault
         reply(b"b", {"id": 0, "message": f"{type(error).__name__}: {error}"})

@@ -1,9 +1,9 @@
 """The memory of a sandbox. Runs inside it; standard library only.
 
-A control group limits it, and the warden only looks at the group's files. Where there is none, the warden adds up what
-the processes and the folders in memory hold, and kills the largest process when that is above the limit. What several
-processes share, or a process has mapped of a file in such a folder, counts more than once. What it cannot see there
-(memory files, System V shared memory), commands may not make; see `confine.refused`.
+A control group limits it, and the warden only reads the group's files. Without a control group, the warden adds up the
+memory of processes and of folders in memory, and kills the largest process if the sum is above the limit. Memory that
+processes share, and mapped files of such folders, count more than once. Commands may not create what the warden cannot
+see (memory files, System V shared memory); see `confine.refused`.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import time
 from .files import read_small
 
 MEMORY_PERIOD = 0.25
-"""Seconds between two looks, while commands could be taking memory."""
+"""Seconds between two checks while commands could be taking memory."""
 GUARD_PERIOD = 0.05
-"""The same where no control group limits the memory."""
+"""The same if no control group limits the memory."""
 FULL, NO_LONGER_FULL = 0.5, 0.4
-"""Shares of the limit: at or above the first the memory counts as full, below the second no longer."""
+"""Shares of the limit: the memory counts as full from the first on, until it is below the second."""
 _FILES = (
     ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory.max"),
     ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "/sys/fs/cgroup/memory/memory.limit_in_bytes"),
@@ -29,7 +29,7 @@ _COUNTERS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_c
 _MACHINE_COUNTER = "/proc/vmstat"
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _USUAL_SHARED = 64 << 20
-"""Bytes that all processes together may have of files and shared memory before the warden looks how much is memory."""
+"""Bytes of files and shared memory of all processes above which the warden determines how much of it is memory."""
 
 
 def _oom_kills(path: str) -> int | None:
@@ -39,13 +39,13 @@ def _oom_kills(path: str) -> int | None:
 
 
 class MemoryWatch:
-    """Notices when the sandbox's memory becomes full, and when it no longer is.
+    """Detects when the sandbox's memory becomes full, and when it no longer is.
 
-    When the kernel's out-of-memory killer ends a sandbox, nothing can report any more whether its own memory was full
-    or the machine's. So the warden reports beforehand when its own is getting full. Half counts: a sandbox that takes
-    so much helps to exhaust a machine that promised more than it has, which must not earn it another try.
+    When the kernel's out-of-memory killer ends a sandbox, nothing can report afterwards whether its own memory was full
+    or the machine's. So the warden reports in advance when its own is half full: a sandbox that uses that much helps to
+    exhaust a machine that promised more than it has, and must not get another attempt for that.
 
-    `limit` is the number of bytes that the warden itself has to keep; 0 if a control group does.
+    `limit` is the number of bytes that the warden itself must enforce; 0 if a control group does.
     """
 
     def __init__(self, limit: int = 0) -> None:
@@ -53,25 +53,25 @@ class MemoryWatch:
         self.period = GUARD_PERIOD if limit else MEMORY_PERIOD
         self.full = False
         self.due = 0.0
-        """When to look again, on the monotonic clock."""
+        """The monotonic time of the next check."""
         self.kills = 0
         """Processes that the warden has killed for memory."""
         self.machine_kills = _oom_kills(_MACHINE_COUNTER) if limit else None
-        """Those that the kernel had ended on the whole machine when this sandbox started."""
+        """Processes that the kernel had killed for memory on the whole machine when this sandbox started."""
         found = next((pair for pair in _FILES if os.path.exists(pair[0])), ()) if not limit else ()
         self.files = [os.open(path, os.O_RDONLY | os.O_CLOEXEC) for path in found]  # kept, as each command needs them
 
     def look(self) -> bool:
-        """Whether this has changed."""
+        """Check the memory. Returns whether `full` has changed."""
         self.due = time.monotonic() + self.period
         before, self.full = self.full, self._share() >= (NO_LONGER_FULL if self.full else FULL)
         return self.full != before
 
     def oom_kills(self) -> int | None:
-        """Processes of the sandbox that ran out of memory so far; None if unknown."""
+        """Number of the sandbox's processes that ran out of memory so far; None if unknown."""
         if not self.limit:
             return next((kills for kills in map(_oom_kills, _COUNTERS) if kills is not None), None)
-        # The kernel's victims may be this sandbox's or another's, and a process that was refused memory goes unseen.
+        # The kernel's victims may belong to any sandbox, and a process that was refused memory is not noticed.
         return self.kills or None if _oom_kills(_MACHINE_COUNTER) == self.machine_kills else None
 
     def _share(self) -> float:
@@ -83,7 +83,7 @@ class MemoryWatch:
         return 0.0
 
     def _guard(self) -> int:
-        """Bytes in use; if they are too many, kill the commands' largest process."""
+        """Bytes in use; above the limit, kill the commands' largest processes."""
         sizes = _process_sizes()
         used = sum(sizes.values()) + _bytes_in_folders()
         mine = os.getpid()
@@ -99,23 +99,23 @@ class MemoryWatch:
 
 
 def _process_sizes() -> dict[int, int]:
-    """Bytes of memory that each process has: its own and what it shares, but no files."""
+    """Bytes of memory of each process: its own and shared memory, without files."""
     sizes, shared = dict[int, int](), 0
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError, ValueError, IndexError):
             words = read_small(f"/proc/{name}/statm").split()
             sizes[int(name)] = (int(words[1]) - int(words[2])) * _PAGE
             shared += int(words[2]) * _PAGE
-    if shared > _USUAL_SHARED:  # files for the most part, such as programs and libraries
+    if shared > _USUAL_SHARED:  # mostly files, such as programs and libraries
         for pid in sizes:
             with contextlib.suppress(OSError, ValueError, IndexError):
-                # The last one, since the process chooses its name, which comes first.
+                # The last match, since the process chooses its name, which comes earlier.
                 sizes[pid] += int(read_small(f"/proc/{pid}/status").rpartition(b"RssShmem:")[2].split()[0]) << 10
     return sizes
 
 
 def _bytes_in_folders() -> int:
-    """Bytes of the files in all folders in memory; each file system counts once."""
+    """Bytes of the files in all folders in memory, counting each file system once."""
     found = {}
     for line in read_small("/proc/self/mounts").splitlines():
         words = line.split()

@@ -17,7 +17,7 @@ from .files import read_small
 from .frames import Outbox, Watcher, reply
 
 OUTPUT_FD, COMMAND_FD = 201, 202
-"""Where bash has the pipe for its commands' output, and the file with a command. Closed while one runs."""
+"""bash's descriptors of the pipe for its commands' output and of the file with a command. Closed while one runs."""
 PIPE_SIZE = 1 << 20
 _F_SETPIPE_SZ = 1031
 _CHILDREN = "/proc/%d/task/%d/children"
@@ -27,7 +27,7 @@ _CLONE = {"x86_64": 56, "aarch64": 220}.get(os.uname().machine)
 _CLONE_FS = 0x200
 _SA_NOCLDSTOP = 1
 _FLAGS_AT = 136
-"""Where `sa_flags` is in libc's ``struct sigaction`` on 64-bit machines: behind the handler and a mask of 1024 bits."""
+"""Offset of `sa_flags` in libc's ``struct sigaction`` on 64-bit machines: after the handler and a mask of 1024 bits."""
 _DEFAULTED = (
     signal.SIGPIPE,
     signal.SIGXFSZ,
@@ -37,16 +37,16 @@ _DEFAULTED = (
     signal.SIGTERM,
     signal.SIGHUP,
 )
-"""Signals that the warden handles or ignores, that Python does when it starts, or that a shell does for what it runs in
-the background, as it may run this package."""
+"""Signals that are handled or ignored by the warden, by Python when it starts, or by a shell for its background jobs,
+which may include this package."""
 _KILLED_SOONER = 500
-"""By how much the `oom_score_adj` of commands is above the warden's: the kernel then kills them first."""
+"""Added to the warden's `oom_score_adj` for commands, so that the kernel kills them first."""
 _oom_score: tuple[int, int] | None = None
 """A descriptor of the warden's own `oom_score_adj`, and its value."""
 
 
 def fork_into(flags: int) -> int:
-    """Fork with flags of clone, such as those of new namespaces. Raises `OSError`, also for unknown architectures."""
+    """Fork with flags of clone, such as new namespaces. Raises `OSError`, also on unknown architectures."""
     if _CLONE is None:
         raise OSError(errno.ENOSYS, f"the number of clone is unknown for {os.uname().machine}")
     libc = ctypes.PyDLL(None, use_errno=True)  # keeps the interpreter's lock, as `os.fork` does
@@ -57,12 +57,12 @@ def fork_into(flags: int) -> int:
 
 
 def fork_sharing_folder() -> int:
-    """Fork a child whose working folder, and umask, stay the caller's own: so its folder is known when it has died."""
+    """Fork a child that shares the caller's working folder and umask, so that its folder is known after its death."""
     return os.fork() if _CLONE is None else fork_into(_CLONE_FS)
 
 
 def folder_of_last_sharer(known: str) -> str:
-    """The working folder of the last child of `fork_sharing_folder`; `known` if it is that one, gone or unknown."""
+    """The working folder of the last child of `fork_sharing_folder`; `known` if it is the same, deleted or unknown."""
     with contextlib.suppress(OSError):
         folder = os.readlink("/proc/self/cwd")  # `os.getcwd` would search all folders above a very deep one
         if _CLONE is not None and os.path.samefile(folder, ".") and folder != os.path.realpath(known):
@@ -98,7 +98,7 @@ class ChildWatch:
 
 
 def _wake_for_ends_alone() -> None:
-    """Make SIGCHLD wake the loop when a child ends, but not each time that bash is stopped and continued."""
+    """Make SIGCHLD wake the loop when a child ends, but not when bash is stopped or continued."""
     signal.signal(signal.SIGCHLD, lambda *_: None)
     libc = ctypes.CDLL(None)
     action = ctypes.create_string_buffer(256)  # larger than any `struct sigaction`
@@ -109,14 +109,14 @@ def _wake_for_ends_alone() -> None:
 
 
 def show_name(name: bytes) -> None:
-    """Show this name as the command line of this process, in which `ps` would find the whole program."""
+    """Show this name as the command line of this process; otherwise `ps` would show the whole program."""
     start, end = map(int, read_small("/proc/self/stat").rsplit(b")", 1)[1].split()[45:47])
-    # Of one whose last byte is not NUL, the kernel shows what is before the first NUL.
+    # If the last byte is not NUL, the kernel shows what is before the first NUL.
     ctypes.memmove(start, name.ljust(end - start - 1, b"\0") + b"\1", end - start)
 
 
 def open_oom_score() -> None:
-    """Open this process's `oom_score_adj` for `spawn`, since only root can once nobody may trace this process."""
+    """Open this process's `oom_score_adj` for `spawn`: once this process cannot be traced, only root can open it."""
     global _oom_score
     with contextlib.suppress(OSError, ValueError):
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
@@ -137,13 +137,13 @@ def spawn(
     fds: Mapping[int, int],
     fork: Callable[[], int] = os.fork,
 ) -> int:
-    """Fork and exec in a session of its own, with only `fds` {number: descriptor} open. Returns the pid.
+    """Fork and exec in a new session, with only `fds` {number: descriptor} open. Returns the process id.
 
-    Raises OSError if no process can be started; a program that cannot be run prints why and ends with status 127.
+    Raises OSError if the fork fails. If the program cannot be run, the child prints why and exits with status 127.
     """
     filter_program = build(os.getpid())
     pid = -1
-    _add_to_oom_score(_KILLED_SOONER)  # the child inherits it, and cannot open its own before it is another program
+    _add_to_oom_score(_KILLED_SOONER)  # the child inherits it, and cannot open its own before exec
     try:
         pid = fork()
     finally:
@@ -178,9 +178,9 @@ def spawn(
 
 
 def processes() -> dict[int, tuple[int, int]]:
-    """{pid: (parent, start time)} of everything alive here except process 1 and the caller.
+    """{pid: (parent, start time)} of all processes alive here except process 1 and the caller.
 
-    A process whose first thread has ended is shown as a zombie while its other threads run.
+    A process whose first thread has ended is shown as a zombie although its other threads run.
     """
     found = {}
     mine = (1, os.getpid())
@@ -196,14 +196,14 @@ def processes() -> dict[int, tuple[int, int]]:
 
 
 def alone(pid: int) -> bool:
-    """Whether nothing is alive here but a child of the caller, process 1: much faster than `processes`.
+    """Whether only this child of the caller, which is process 1, is alive here; much faster than `processes`.
 
     False if that is unknown, as in kernels without CONFIG_PROC_CHILDREN.
     """
     try:
-        if os.stat(f"/proc/{pid}/task").st_nlink != _ONE_THREAD:  # each thread has children of its own
+        if os.stat(f"/proc/{pid}/task").st_nlink != _ONE_THREAD:  # each thread has its own children
             return False
-        # The child's first: what it leaves behind meanwhile becomes the caller's, and is then found there.
+        # The child's first: its orphans become the caller's children, and are then found there.
         mine = os.getpid()
         return not read_small(_CHILDREN % (pid, pid)) and read_small(_CHILDREN % (mine, mine)).split() == [b"%d" % pid]
     except OSError:
@@ -211,14 +211,14 @@ def alone(pid: int) -> bool:
 
 
 def signal_all(pids: Iterable[int], number: int) -> None:
-    """Send a signal to each that is still there."""
+    """Send a signal to each process that still exists."""
     for pid in pids:
         with contextlib.suppress(OSError):
             os.kill(pid, number)
 
 
 def kill_until_gone(remaining: Callable[[], Collection[int]], *, everything: bool = False) -> None:
-    """Kill these, or `everything` while there are any, and wait: 50 ms at most, as only the kernel must act."""
+    """Kill the `remaining` processes, or `everything` while some remain, and wait, at most 50 ms, for the kernel."""
     for _ in range(10):
         pids = remaining()
         if not pids:
@@ -228,8 +228,8 @@ def kill_until_gone(remaining: Callable[[], Collection[int]], *, everything: boo
 
 
 class Stream:
-    """A pipe that children write to and the warden reads without waiting. The user closes both ends: the writing one
-    once a child has it; after the reading one, later writers get SIGPIPE.
+    """A pipe that children write to and the warden reads without waiting. The user closes both ends: the writing end
+    once a child has it; after the reading end is closed, writers get SIGPIPE.
     """
 
     def __init__(self) -> None:
@@ -239,7 +239,7 @@ class Stream:
         os.set_blocking(self.read_fd, False)
 
     def drain(self, take: Callable[[bytes], None], most: int = 1 << 26) -> bool:
-        """Pass on what is there, at most `most` bytes, since a writer may never stop. False at the stream's end."""
+        """Pass on available data, at most `most` bytes, since a writer may never stop. False at the stream's end."""
         while most > 0:
             try:
                 data = os.read(self.read_fd, PIPE_SIZE)
@@ -253,8 +253,8 @@ class Stream:
 
 
 class Process:
-    """A process beside the shell, as a request's ``id``, ``argv``, ``env`` and ``cwd`` say. It and what it started are
-    gone when its end is reported.
+    """A process beside the shell, from a request's ``id``, ``argv``, ``env`` and ``cwd``. It and everything it started
+    are gone when its end is reported.
     """
 
     def __init__(self, header: Mapping[str, Any], watcher: Watcher) -> None:
@@ -276,7 +276,7 @@ class Process:
         watcher.watch(self.stream.read_fd, self.on_output)
 
     def write(self, request: int, data: bytes) -> None:
-        """Write to its stdin; no data ends it. The reply comes when everything is written, or cannot be."""
+        """Write to its stdin; empty data closes it. The reply is sent when all is written, or cannot be."""
 
         def answer(written: bool) -> None:
             if written:
@@ -303,7 +303,7 @@ class Process:
             self.watcher.watch(self.stream.read_fd, self.on_output)
 
     def remains(self) -> list[int]:
-        """What is alive of its session and descendants; itself first, or it could see a child's end and exit."""
+        """Living processes of its session and its descendants; itself first, since it could exit at a child's end."""
         now, mine = processes(), {self.pid}
         for pid in sorted(now):
             with contextlib.suppress(OSError):
@@ -316,7 +316,7 @@ class Process:
         signal_all([-1] if everything else self.remains(), signal.SIGKILL)
 
     def on_death(self, code: int, alone: bool) -> None:
-        """Its main process has ended: end the rest and report. `alone`: every process here is its own."""
+        """After its main process has ended: end the rest and report. `alone`: all processes here belong to it."""
         self.stdin.close()
         kill_until_gone(processes if alone else self.remains, everything=alone)
         self.stream.drain(self.send)
@@ -326,5 +326,5 @@ class Process:
 
 
 def refuse(request: int) -> None:
-    """Answer that the data cannot be written because nothing reads it."""
+    """Reply that the data cannot be written because nothing reads it."""
     reply(b"e", {"id": request, "message": "the process reads no more", "errno": errno.EPIPE})

@@ -1,10 +1,10 @@
 """The users of a sandbox, and a second warden as another user. Runs inside a sandbox; standard library only.
 
-Process 1 of a scoring sandbox starts as root with only the two capabilities for changing users. It forks, each half
-becomes its user for good, and with that the capabilities are gone: no process has any when the first request comes.
+Process 1 of a scoring sandbox starts as root with only the two capabilities for changing users. It forks, and both
+processes change their users for good, which drops the capabilities: no process has any when the first request comes.
 
-Where a sandbox can have only one user, the worker gets namespaces of its own instead: it and all that it runs see no
-process of the keeper's, and its folders only read-only.
+If a sandbox can have only one user, the worker gets separate namespaces instead, in which neither it nor its
+descendants see the keeper's processes, and the keeper's folders are read-only.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from .processes import fork_into
 from .zygote import CLONE_NEWNS, CLONE_NEWPID, mount_for_worker
 
 NAMES = "/var/lib/extrausers"
-"""Where libnss-extrausers finds the names of users."""
+"""The folder in which libnss-extrausers finds the names of users."""
 
 
 def name_users(agent: int, keeper: int | None) -> None:
-    """Give the sandbox's user ids names. Each sandbox has ids of its own, so the image cannot name them.
+    """Give names to the sandbox's user ids. These differ between sandboxes, so the image cannot name them.
 
-    Without libnss-extrausers in the image they have no names, which only `whoami` and the like notice.
+    Without libnss-extrausers in the image they have no names, which only programs such as `whoami` notice.
     """
     users = [("agent", agent, "/home/agent:/bin/bash")]
     if keeper is not None:
@@ -41,18 +41,18 @@ def name_users(agent: int, keeper: int | None) -> None:
 
 
 def become(uid: int) -> None:
-    """Be only this user from now on. Raises OSError if that is not allowed."""
+    """Become this user for good. Raises OSError if that is not allowed."""
     os.setgroups([])
     os.setresgid(uid, uid, uid)
     os.setresuid(uid, uid, uid)
 
 
 def divide(keeper: int, worker: int, kept: Sequence[str] = ()) -> socket.socket | None:
-    """Fork into a keeper and a worker, each its own user. If their ids are equal, the worker is in namespaces of its
-    own, where the folders `kept` are read-only.
+    """Fork into a keeper and a worker with different users. If their ids are equal, the worker is in separate
+    namespaces, where the folders `kept` are read-only.
 
     Returns:
-        In the keeper the connection to the worker. In the worker None: it is the worker's stdin and stdout.
+        In the keeper, the connection to the worker; in the worker, None: the connection is its stdin and stdout.
     """
     alone = keeper == worker
     mine, theirs = socket.socketpair()
@@ -80,9 +80,9 @@ class Relay:
     def __init__(self, line: socket.socket, watcher: Watcher) -> None:
         self.reading = line.detach()
         self.incoming = bytearray()
-        while next(split(self.incoming), None) is None:  # the worker's greeting; the keeper's own stands for both
+        while next(split(self.incoming), None) is None:  # skip the worker's greeting; the keeper's counts for both
             self._read()
-        # Never waits, since a worker that is answering may wait for the keeper. A copy, to watch it for writing.
+        # Never waits, since a worker that is replying may wait for the keeper. A copy, to watch it for writing.
         self.outbox = Outbox(os.dup(self.reading), watcher)
         watcher.watch(self.reading, self.on_frames)
 

@@ -1,15 +1,15 @@
 """The persistent bash of a sandbox. Runs inside it; standard library only.
 
-ARCHITECTURE.md describes how it runs a command. The line after a command, sent in the same piece, reports status and
-folder with a word that is new each time. bash may hold that line in its input buffer while the command runs, but in no
-variable, so no command prints it by accident. Lines and reports use bash's stdin, a socket, which cannot be reopened
+ARCHITECTURE.md describes how it runs a command. The line after a command, sent together with it, reports status and
+folder with a new random word. While the command runs, that line may be in bash's input buffer, but never in a variable,
+so no command prints it by accident. Lines and reports use bash's stdin, a socket, which cannot be reopened
 through /proc.
 
-While a command runs, bash keeps what its redirections replace in descriptors 10 to 17: what a command writes to one
-of them that it has opened by its number (``exec 12>file``) may become part of the observation or get lost.
+While a command runs, bash keeps the descriptors that its redirections replace at 10 to 17. If a command opens one of
+them by its number (``exec 12>file``), what it writes there may become part of the observation or get lost.
 
-A command that changes bash itself can still report anything. It deceives only its own agent: a report is read in linear
-time, and only as a status and a folder.
+A command that changes bash itself can still report anything. That deceives only its own agent: a report is read in
+linear time, and only as a status and a folder.
 """
 
 from __future__ import annotations
@@ -46,19 +46,19 @@ PURGE = 0.85
 MANY = 64
 """With more processes than this, all are killed at once."""
 FEW_STARTS, MOST_STARTS = 2, 6
-"""Shells in a row that end before their first answer: until everything is killed, and until the command fails."""
+"""Consecutive shells that end before their first report: until everything is killed, and until the command fails."""
 LONGEST_REPORT = 1 << 14
 LONGEST_FOLDER = 4096
 
 # Errors of `exec` end a script, but should not end this shell.
 _BEGIN = b"PS1= PS2=; set +o history +o histexpand; history -c; shopt -s execfail; unset HISTFILE\n"
-# The outer redirections are those of a trap on EXIT. Those of the group are in effect when bash traces `eval`. Those of
-# `eval` itself make bash put stdout and stderr back after an `exec >file`. A trap on RETURN would be run by `.`.
+# The outer redirections serve a trap on EXIT. Those of the group are in effect when bash traces `eval`. Those of `eval`
+# itself make bash restore stdout and stderr after an `exec >file`. `.` would run a trap on RETURN.
 _RUN = b"\\. /proc/self/fd/%d 1>&%d 2>&1\n" % (COMMAND_FD, OUTPUT_FD)
 _COMMAND = b"{ \\eval %%s </dev/null 1>&%d 2>&1 %d>&- %d>&-; __status=$?; \\trap - RETURN; } >/dev/null 2>&1\n"
 _COMMAND %= (OUTPUT_FD, OUTPUT_FD, COMMAND_FD)
-# An assignment cannot be redefined, and this one switches POSIX mode on, which finds special builtins before functions:
-# so bash still reports after a command that redefined every builtin used here. What follows the report delays no reply.
+# An assignment cannot be redefined, and this one enables POSIX mode, which finds special builtins before functions. So
+# bash reports even after a command that redefined every builtin used here. What follows the report delays no reply.
 _MARKER = (
     b"{ __status=${__status-$?} POSIXLY_CORRECT=; \\unset -f . builtin eval; "
     b'\\builtin printf \'%%s %%d %%s\\0\' %s "$__status" "${PWD-}" >&0; '
@@ -67,13 +67,13 @@ _MARKER = (
 
 
 def quote(command: bytes) -> bytes:
-    """The command as one $'…' word of bash. NUL cannot be part of a command and is dropped."""
+    """The command as one $'…' word of bash. NUL characters, which no command can contain, are dropped."""
     text = command.replace(b"\0", b"").replace(b"\\", b"\\\\").replace(b"'", b"\\'")
     return b"$'" + text.replace(b"\n", b"\\n").replace(b"\r", b"\\r") + b"'"
 
 
 def read_report(data: bytes, word: bytes) -> tuple[int, bytes] | None:
-    """The status and the folder that bash has reported after a word; None while there is no such report."""
+    """The status and the folder that bash has reported with this word; None if there is no such report yet."""
     at = data.find(word + b" ")
     while at >= 0:
         begin = at + len(word) + 1
@@ -91,9 +91,9 @@ class Job:
     """A command: its output and its deadline.
 
     Args:
-        header: Of the request: ``id``; ``timeout`` in seconds; ``limit``, the bytes of output to keep; ``stream``,
-            whether to send output before the end; ``read``, the files to send with the end, as for `read_files`.
-        at_end: Called when it has ended, before its files are read.
+        header: The request's: ``id``; ``timeout`` in seconds; ``limit``, the bytes of output to keep; ``stream``,
+            whether to send output before the end; ``read``, the files to send at the end, as for `read_files`.
+        at_end: Called when the command has ended, before its files are read.
     """
 
     def __init__(self, header: Mapping[str, Any], at_end: Callable[[], None] = lambda: None) -> None:
@@ -108,7 +108,7 @@ class Job:
         reply(b"o", {"id": self.id}, data)
 
     def done(self, exit_code: int, **more: object) -> None:
-        """Report the end, with the output that has not been sent and the files, all in one frame."""
+        """Report the end with the unsent output and the files, all in one frame."""
         self.at_end()
         header: dict[str, Any] = {
             "id": self.id,
@@ -121,7 +121,7 @@ class Job:
         }
         body = [bytes(self.head), self.output.rest()]
         if self.read is not None:
-            with contextlib.suppress(OSError, ValueError):  # the client asks again, and is told then
+            with contextlib.suppress(OSError, ValueError):  # the client requests them again, and then gets the error
                 contents: list[bytes] = []
                 header["read"] = read_files(self.read, contents.append)
                 body += contents
@@ -129,8 +129,8 @@ class Job:
 
 
 class Shell:
-    """bash, the command that it runs, and its replacement when it dies. `reap` collects the children that have ended;
-    the end of a command leaves `others`, the processes beside the shell, alone.
+    """bash, the command that it runs, and its replacement when it dies. `reap` reaps the children that have ended.
+    `others` are the processes beside the shell, which the end of a command does not affect.
     """
 
     def __init__(self, watcher: Watcher, reap: Callable[[], None], others: Iterable[int]) -> None:
@@ -147,12 +147,12 @@ class Shell:
         self.proven = False
         """Whether a bash has ever answered here."""
         self.survivors: set[tuple[int, int]] = set()
-        """Ids and start times of what was alive between the commands; the parents may end."""
+        """Ids and start times of the processes alive after the last command, since their parents may end later."""
         self.resting = False
-        """Whether bash is stopped, as between commands."""
+        """Whether bash is stopped, as it is between commands."""
 
     def start(self) -> None:
-        """Start bash. It is ready when it answers its first marker."""
+        """Start bash. It is ready when it has answered its first marker."""
         self.output = Stream()
         null = os.open("/dev/null", os.O_WRONLY)
         commands, script = socket.socketpair()
@@ -175,7 +175,7 @@ class Shell:
 
     @property
     def busy(self) -> bool:
-        """Whether a command runs, or a process that an earlier one left running."""
+        """Whether a command runs, or a process left by an earlier command."""
         return self.job is not None or len(self.survivors) > 1
 
     def close(self) -> None:
@@ -190,14 +190,14 @@ class Shell:
         for _ in range(20):
             try:
                 return spawn(argv, os.environ, self.cwd, fds, fork_sharing_folder)
-            except OSError:  # no process can be started: a fork bomb has them all
+            except OSError:  # no process can be started: a fork bomb has used them all
                 signal_all([-1], signal.SIGKILL)
                 time.sleep(0.05)
-                self.reap()  # the dead count until they are reaped
+                self.reap()  # dead processes count until they are reaped
         return spawn(argv, os.environ, self.cwd, fds, fork_sharing_folder)
 
     def marker(self) -> bytes:
-        """A line that reports status and folder, with a new word."""
+        """A line that reports status and folder with a new word."""
         self.word = os.urandom(16).hex().encode()  # importing `secrets` takes 5 ms of a start
         return _MARKER % self.word
 
@@ -213,13 +213,13 @@ class Shell:
     def begin(self) -> None:
         if self.job is None or self.waiting is None:
             return
-        self.output.drain(self.job.output.feed)  # from background jobs, since the last command
+        self.output.drain(self.job.output.feed)  # output of background jobs since the last command
         self.watcher.watch(self.output.read_fd, self.on_output)
         command, self.waiting = self.waiting, None
         line = _COMMAND % quote(command)
         os.pwrite(self.command, line, 0)
         os.ftruncate(self.command, len(line))
-        self.commands.send(_RUN + self.marker())  # one piece, as each one more would wake bash once more
+        self.commands.send(_RUN + self.marker())  # in one piece, since each piece wakes bash
         self.resume()
 
     def on_output(self) -> None:
@@ -228,7 +228,7 @@ class Shell:
             self.watcher.unwatch(self.output.read_fd)
 
     def on_status(self) -> None:
-        """Look for a report. Reads once per turn of the loop, since a writer may never stop."""
+        """Check for a report. Reads only once per turn of the loop, since a writer may never stop."""
         try:
             data = os.read(self.status, 1 << 18)
         except BlockingIOError:
@@ -249,7 +249,7 @@ class Shell:
         self.answered(code)
 
     def answered(self, code: int) -> None:
-        """bash has returned to its prompt."""
+        """Handle bash's return to its prompt."""
         self.failures = 0
         self.proven = True
         if self.starting:
@@ -268,11 +268,11 @@ class Shell:
     def finish(self, job: Job, code: int) -> None:
         """Report a command's end. If it left nothing running, stop bash until the next command.
 
-        A trap or a time limit of bash's own must start nothing while nobody watches the memory.
+        Otherwise bash's traps or timers could start something while the memory is not watched.
         """
         reason, self.reason = self.reason, None
         job.done(code, restarted=reason, cwd=self.cwd)
-        # After the reply, where it delays nothing: what is alive now does not belong to the next command.
+        # After the reply, so that it delays nothing. What is alive now does not belong to the next command.
         if self.pid and not self.starting:
             self.resting = True
             signal_all([self.pid], signal.SIGSTOP)
@@ -286,7 +286,7 @@ class Shell:
             signal_all([self.pid], signal.SIGCONT)
 
     def victims(self) -> list[int]:
-        """The running command's processes: all that started since it began, except descendants of older ones."""
+        """The running command's processes: all started since it began, except descendants of older ones."""
         now = processes()
         spared = {pid for pid, (_, start) in now.items() if (pid, start) in self.survivors} | set(self.others)
         spared.discard(self.pid)
@@ -295,13 +295,13 @@ class Shell:
             line = []
             while pid in now and pid not in known:
                 line.append(pid)
-                known[pid] = True  # for now; reused ids could make it a circle
+                known[pid] = True  # for now, since reused ids could form a cycle
                 pid = now[pid][0]
             known.update(dict.fromkeys(line, known.get(pid, True)))
         return [pid for pid in now if known[pid] and pid != self.pid]
 
     def next_time(self) -> float | None:
-        """When `check_time` must be called next, on the monotonic clock."""
+        """The monotonic time at which `check_time` must be called next; None without a command."""
         if self.job is None:
             return None
         step, deadline = self.job.step, self.job.deadline
@@ -323,29 +323,29 @@ class Shell:
         if len(victims) > MANY:
             self.reason = "the command had more processes than can be ended one by one"
             signal_all([-1], signal.SIGKILL)
-        if job.step:  # they ignored SIGINT; but if a child dies of anything else, bash continues its loop
+        if job.step:  # they ignored SIGINT; but after another signal kills a child, bash continues its loop
             signal_all(victims, signal.SIGKILL)
             time.sleep(0.005)
             self.on_status()
             if self.job is not job:
                 return
             ended, victims = victims, self.victims()
-            if ended and not victims:  # bash is returning: a SIGINT now would only interrupt its report
+            if ended and not victims:  # bash is returning; a SIGINT would only interrupt its report
                 job.step += 1
                 return
         signal_all([self.pid, *victims], signal.SIGINT)
         job.step += 1
 
     def replace(self, job: Job) -> None:
-        """Kill bash, which does not return or never started; its end, reaped in a moment, ends the job."""
+        """Kill bash, which does not return or never started; its end, which is reaped soon, ends the job."""
         first = job.step <= len(INTERRUPT_STEPS) and self.waiting is None
         self.reason = "it did not come back from the interrupted command"
-        # A tracer learns of a process's end first and could hide it from the warden: so the second time all are killed.
+        # A tracer sees a process's end first and could hide it from the warden, so the second time, all are killed.
         signal_all([*self.victims(), self.pid] if first else [-1], signal.SIGKILL)
         job.step = max(job.step, len(INTERRUPT_STEPS)) + 1
 
     def on_death(self, code: int) -> None:
-        """bash has ended, with this status or by the signal -`code`. A new one replaces it."""
+        """Replace bash, which has ended with status `code`, or by signal -`code` if negative."""
         job = self.job
         over = job is not None and (self.waiting is None or job.timed_out)
         if job is not None:
@@ -376,7 +376,7 @@ class Shell:
             self.fail(f"no new one can be started: {error.strerror}")
 
     def fail(self, reason: str) -> None:
-        """There is no bash. The next command tries again; without a first one, the sandbox ends."""
+        """Give up starting bash. The next command tries again; if no bash has ever answered, the sandbox ends."""
         if not self.proven:
             os.write(2, f"bash does not start: {self.reason}; {reason}\n".encode())
             os._exit(3)

@@ -1,18 +1,18 @@
-"""Becomes sandboxes of namespaces: a process that has loaded the warden and forks into the process 1 of each one. Runs
-below their root; standard library only.
+"""The zygote of namespace sandboxes: a process that has loaded the warden and forks process 1 of each sandbox. Runs
+in their root folder; standard library only.
 
-Bubblewrap starts one for each root folder, so that a start loads no Python. Its control socket carries messages:
+Bubblewrap starts one per root folder, so that starting a sandbox loads no Python. Messages on its control socket:
 
-- from the client: a number, with three descriptors: the sandbox's socket, its stderr, and a file with what it should be
+- from the client: a number, with three descriptors: the sandbox's socket, its stderr, and a file with its properties
   (`set_up`), in JSON;
 - to the client: ``started NUMBER`` with a descriptor of the new process, or ``failed NUMBER WHY``, and later
   ``ended NUMBER STATUS``, where the status is that of `os.waitpid`.
 
-It ends when its control socket does. As process 1 of a PID namespace it then takes all of its sandboxes with it.
+It ends when its control socket is closed. As process 1 of a PID namespace, it then ends all of its sandboxes.
 
-A new process 1 is below a root that bubblewrap has mounted. It mounts what each sandbox has for itself, starts its
-loopback, sets the limits, and gives up all capabilities before its first message and for every process after it: what
-Docker does for a container's.
+A new process 1 runs in a root that bubblewrap has mounted. It mounts the sandbox's private folders, starts the
+loopback, sets the limits, and gives up all capabilities before its first message, for itself and all its descendants,
+as Docker does for a container.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ _CAPABILITY_VERSION = 0x20080522
 CLONE_NEWNS, CLONE_NEWPID, _CLONE_NEWCGROUP = 0x20000, 0x20000000, 0x2000000
 _DETACH = 2
 CAPABILITIES = ("CAP_SYS_ADMIN", "CAP_DAC_OVERRIDE", "CAP_NET_ADMIN", "CAP_SETPCAP", "CAP_SETUID", "CAP_SETGID")
-"""What process 1 starts with: to mount, below a folder of the agent's, too, to start the loopback, to drop
+"""Initial capabilities of process 1: to mount, also inside the agent's folders, to start the loopback, to drop
 capabilities, to change users."""
 _ASIDE = "/dev/shm"
-"""Where something is mounted first that replaces something else."""
+"""Temporary mount point of mounts that will replace others."""
 _SHARED_MEMORY = 64 << 20
 """Bytes of /dev/shm."""
 _UNCHANGED = ("bus", "fs", "irq", "sys", "sysrq-trigger")
 _MASKED_FILES = ("kcore", "keys", "latency_stats", "sched_debug", "timer_list")
 _MASKED_FOLDERS = ("acpi", "asound", "scsi")
-"""Of /proc: what Docker makes read-only or hides, too."""
+"""Entries of /proc that are made read-only or hidden, as by Docker."""
 _GET_FLAGS, _SET_FLAGS, _UP = 0x8913, 0x8914, 1
-"""SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP: of a network interface."""
+"""SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP, for network interfaces."""
 
 
 def _check(result: int, what: str) -> None:
@@ -76,8 +76,8 @@ def _write(path: str, text: str) -> None:
 
 
 def enter_user_namespace(uid: int, outer_uid: int, outer_gid: int) -> None:
-    """Be this user, and group, in a user namespace that was just made, in which the caller has all capabilities. In the
-    namespace above, the caller has the outer ids.
+    """Become this user and group in a new user namespace, in which the caller has all capabilities. In the parent
+    namespace, the caller has the outer ids.
     """
     _write("/proc/self/setgroups", "deny")
     for kind, outer in (("uid", outer_uid), ("gid", outer_gid)):
@@ -85,13 +85,13 @@ def enter_user_namespace(uid: int, outer_uid: int, outer_gid: int) -> None:
 
 
 def set_up(wanted: Mapping[str, Any]) -> None:
-    """Mount, and set limits. Raises `OSError` if the kernel refuses that.
+    """Mount the folders, and set the limits. Raises `OSError` if the kernel refuses that.
 
     Args:
-        wanted: ``folders`` in memory, their options by path; ``groups``, the folders of its control groups, by where
-            they are to be; ``shared_pages``, of System V's memory, or 0; ``single``, whether the user namespace is its
-            own; ``lock``, whether what the zygote has mounted is to be made read-only; ``limits``, by the names of
-            `resource`; ``refused``, the numbers of more system calls that commands may not make.
+        wanted: ``folders``, mount options of folders in memory, by path; ``groups``, folders of its control groups, by
+            mount point; ``shared_pages``, limit on System V shared memory, or 0; ``single``, whether it has its own
+            user namespace; ``lock``, whether to make the zygote's mounts read-only; ``limits``, by the names in
+            `resource`; ``refused``, numbers of further system calls that commands may not make.
     """
     _mount("none", "/", "", _PRIVATE)
     _mount_proc()
@@ -100,7 +100,7 @@ def set_up(wanted: Mapping[str, Any]) -> None:
     if wanted["single"]:
         _write("/proc/sys/user/max_user_namespaces", "0")
     if wanted["shared_pages"]:
-        # Refused where the namespace has no root, and before Linux 6.9: then `confine` refuses such memory.
+        # Not permitted if the namespace has no root, and before Linux 6.9: then `confine` refuses such memory.
         with contextlib.suppress(PermissionError):
             _write("/proc/sys/kernel/shmall", str(wanted["shared_pages"]))
     _guard_proc()
@@ -109,7 +109,7 @@ def set_up(wanted: Mapping[str, Any]) -> None:
     for path, options in wanted["folders"].items():
         words = options.split(",")
         flags = _NOSUID | _NODEV | (_NOEXEC if "noexec" in words else 0)
-        os.makedirs(path, exist_ok=True)  # it may be below another one
+        os.makedirs(path, exist_ok=True)  # it may be inside another one
         _mount("tmpfs", path, "tmpfs", flags, ",".join(word for word in words if "=" in word))
     os.chdir("/")
     _start_loopback()
@@ -127,7 +127,7 @@ def set_up(wanted: Mapping[str, Any]) -> None:
 
 
 def mount_for_worker(kept: Sequence[str]) -> None:
-    """In new PID and mount namespaces below the sandbox's: show only their processes, and some folders read-only."""
+    """In new PID and mount namespaces inside the sandbox's: show only their processes, and `kept` folders read-only."""
     _mount_proc()
     _guard_proc()
     for path in kept:
@@ -140,7 +140,7 @@ def _mount_proc() -> None:
 
 
 def _lock_mounts() -> None:
-    """Make everything that is mounted read-only, besides /proc."""
+    """Make all mounts except /proc read-only."""
     with open("/proc/self/mountinfo", "rb") as file:
         places = [re.sub(rb"\\([0-7]{3})", lambda found: bytes([int(found[1], 8)]), line.split()[4]) for line in file]
     for place in places:
@@ -155,8 +155,8 @@ def _bind_read_only(source: str, target: str) -> None:
 
 
 def _make_read_only(target: str) -> None:
-    """In this mount namespace."""
-    kept = os.statvfs(target).f_flag & (_NOSUID | _NODEV | _NOEXEC)  # which another user's mount must keep
+    """Make a mount read-only in this mount namespace."""
+    kept = os.statvfs(target).f_flag & (_NOSUID | _NODEV | _NOEXEC)  # flags that another user's mount must keep
     _mount("none", target, "", _BIND | _REMOUNT | _READ_ONLY | kept)
 
 
@@ -173,7 +173,7 @@ def _guard_proc() -> None:
 
 
 def _mount_system(groups: Mapping[str, str]) -> None:
-    """Mount a /sys with nothing but the control groups of the sandbox."""
+    """Mount a /sys that contains only the sandbox's control groups."""
     opened = {place: os.open(folder, os.O_PATH) for place, folder in groups.items()}
     _mount("tmpfs", _ASIDE, "tmpfs", _NOSUID | _NODEV | _NOEXEC, "mode=755,size=4096")
     for place, descriptor in opened.items():
@@ -186,8 +186,8 @@ def _mount_system(groups: Mapping[str, str]) -> None:
 
 
 def _replace(target: str) -> None:
-    """Move what is mounted aside to where the zygote has something else."""
-    _LIBC.umount2(target.encode(), _DETACH)  # refused in a user namespace of the sandbox's own: then it stays below
+    """Move the mount at `_ASIDE` to `target`, in place of the zygote's."""
+    _LIBC.umount2(target.encode(), _DETACH)  # not permitted in the sandbox's own user namespace; then it is covered
     _mount(_ASIDE, target, "", _MOVE)
 
 
@@ -199,11 +199,11 @@ def _start_loopback() -> None:
 
 
 def finish(filter_program: bytes) -> None:
-    """Have no capability in any set, and a filter of system calls. Raises `OSError` if the kernel refuses."""
+    """Drop all capabilities, and install a system call filter. Raises `OSError` if the kernel refuses."""
     _check(_LIBC.prctl(_PR_CAP_AMBIENT, _CLEAR_ALL, 0, 0, 0), "clearing ambient capabilities")
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
     _check(_LIBC.capset(header, (ctypes.c_uint32 * 6)()), "giving up capabilities")
-    # A change of users has cleared it: end when the starter of this process does, also if that is killed.
+    # The change of user cleared it: end when this process's parent ends, even if that is killed.
     _check(_LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0), "asking for the signal")
     _check(not confine.confine(filter_program), "the filter of system calls")
 
@@ -218,9 +218,9 @@ class Zygote:
     """The state of the loop.
 
     Args:
-        single: Whether each sandbox gets a user namespace of its own, below this process's.
-        filter_program: The filter of system calls of all sandboxes.
-        run: What process 1 of a sandbox does, with the warden's arguments and the filter. Never returns.
+        single: Whether each sandbox gets its own user namespace, inside this process's.
+        filter_program: The system call filter of all sandboxes.
+        run: Runs process 1 of a sandbox, given the warden's arguments and the filter. Never returns.
     """
 
     def __init__(self, single: bool, filter_program: bytes, run: Callable[[dict[str, str], bytes], None]) -> None:
@@ -228,13 +228,13 @@ class Zygote:
         self.control = socket.socket(fileno=0)
         self.ids = os.getuid(), os.getgid()
         self.sandboxes: dict[int, int] = {}
-        """The clients' numbers by process id."""
+        """The client's number of each sandbox, by process id."""
 
     def serve(self) -> None:
         watcher = Watcher()
         watcher.watch(0, self.on_request)
         ChildWatch(watcher, self.on_end)
-        codecs.lookup("ascii")  # what each sandbox needs is loaded once
+        codecs.lookup("ascii")  # each sandbox needs it, so it is loaded once, here
         gc.collect()
         gc.freeze()  # a collection would write to memory that is shared with the sandboxes
         while True:
@@ -266,7 +266,7 @@ class Zygote:
             self.control.send(b"ended %d %d" % (number, status))
 
     def become(self, line: int, errors: int, request: int) -> None:
-        """Be process 1 of a new sandbox. Never returns."""
+        """Become process 1 of a new sandbox. Never returns."""
         try:
             os.dup2(errors, 2)
             wanted: dict[str, Any] = json.loads(os.pread(request, os.fstat(request).st_size, 0))

@@ -1,8 +1,8 @@
-"""A report bounded in bytes without losing a verdict.
+"""Bounds the bytes of a report without losing a verdict.
 
-How a test ended, and that there was a violation, is always reported: the harness alone determines the number of such
-messages. A design can make only text long: complaints about it, and what its services print. A fixed number of bytes of
-text is kept per grading, for any number of simulations.
+The outcome of each test, and the fact that there was a violation, are always reported, since only the harness
+determines the number of such messages. A design can only make text long: complaints about it, and the services' output.
+A fixed number of bytes of text is kept per grading, for any number of simulations.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from .messages import Message, ProcessReport, Report
 
 TEXTS = 500_000
-"""Encoded bytes of complaints that are kept, for all simulations together."""
+"""Maximum encoded bytes of complaints that are kept, for all simulations together."""
 LOGS = 1_000_000
-"""Encoded bytes of printed text that are kept, for all services together."""
+"""Maximum encoded bytes of output that are kept, for all services together."""
 PLAIN = 1_000_000
 """Bytes above which a report is sent compressed."""
 HEAD, TAIL = 16_000, 48_000
@@ -29,7 +29,7 @@ MORE = "?: and more complaints than a report holds"
 
 
 def lift() -> None:
-    """Keep everything, for tests of these limits."""
+    """Remove the limits on output, for tests."""
     global HEAD, LOGS, PLAIN
     HEAD = LOGS = PLAIN = sys.maxsize
 
@@ -47,21 +47,21 @@ class Log:
         self.tail = (self.tail + data[free:])[-TAIL:]
 
     def text(self) -> str:
-        """What was kept, with a line in place of what was dropped."""
+        """The kept output, with a line in place of the dropped part."""
         cut = self.size - len(self.head) - len(self.tail)
         gap = f"\n… {cut} bytes left out …\n".encode() if cut else b""
         return (self.head + gap + self.tail).decode("utf-8", errors="replace")
 
 
 class Complaints:
-    """Complaints of guards about a design, each text once, until the space for them is used up."""
+    """Complaints of guards about a design, without repetitions, until the space for them is used up."""
 
     def __init__(self) -> None:
         self.left = TEXTS
         self.known: set[str] = set()
 
     def fit(self, message: Message) -> Message:
-        """The message with only its new complaints; where some do not fit, `MORE` takes their place."""
+        """The message with only its new complaints; `MORE` replaces those that do not fit."""
         kept: Any = dict(message)
         for name in ("violations", "refusals", "notes"):
             if name in kept:
@@ -73,7 +73,7 @@ class Complaints:
         return fitting
 
     def _fits(self, text: str) -> bool:
-        """Whether a text is new and there is space for it, which it then takes."""
+        """Take the space for a text, if the text is new and fits. Returns whether it does."""
         if text in self.known or len(text) > self.left:
             return False
         self.left -= len(text)
@@ -95,7 +95,7 @@ class Complaints:
 
 
 def in_characters(text: str) -> str:
-    """A text without surrogates, which stand for undecodable bytes (PEP 383), so that it can be encoded."""
+    """A text without surrogates (PEP 383: undecodable bytes), so that it can be encoded."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     except UnicodeEncodeError:  # other surrogates
@@ -118,7 +118,7 @@ def shorten(text: str, limit: int) -> str:
 
 
 def fit_logs(parts: Sequence[ProcessReport]) -> None:
-    """Shorten the logs, where they are too long together, to an equal share of `LOGS` each."""
+    """If the logs together are too long, shorten each to an equal share of `LOGS`."""
     if sum(encoded_size(part["log"]) for part in parts) > LOGS:
         for part in parts:
             part["log"] = shorten(part["log"], LOGS // len(parts))

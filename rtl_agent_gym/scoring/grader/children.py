@@ -1,4 +1,4 @@
-"""The processes of a supervisor: starting them, reading their output, and ending them with all that they started."""
+"""The supervisor's child processes: starting them, reading their output, and ending them with all they started."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from .tracing import Child, Tracer
 
 
 class ChildProcess:
-    """A child with its output in a pipe. The kernel's out-of-memory killer prefers it to the supervisor.
+    """A child process whose output goes to a pipe. The out-of-memory killer chooses it before the supervisor.
 
-    `env` are the variables that it adds. A `service` is traced.
+    `env` has the variables added for it. A `service` is traced.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class ChildProcess:
         if service:
             tracer.begin()
         self.code: int | None = None
-        """The exit status; None until it has ended by itself."""
+        """The exit status; None until it ends by itself."""
         self.fault: StartFault | None = None
         self.share: ProcessorShare | None = None
         """None if it could not be started."""
@@ -78,7 +78,7 @@ class ChildProcess:
             self.seconds = time.monotonic() - self.begun
 
     def end(self, spared: set[int]) -> None:
-        """Kill it and everything it started, except the spared children and what they started."""
+        """Kill it and everything it started, except the `spared` children and what they started."""
         self.tracer.serve()
         self.poll()
         if self.service:
@@ -97,7 +97,7 @@ class ChildProcess:
 
     @property
     def waited(self) -> float:
-        """Seconds for which it had to wait for a processor, as far as that is known."""
+        """Seconds for which it had to wait for a processor, as far as known."""
         return self.share.waited if self.share else 0.0
 
     def _close(self) -> None:
@@ -129,21 +129,21 @@ def start(
     """Run a command in a child: pytest in a fork if this process has loaded it (`warm`), else as a new program.
 
     Raises:
-        OSError: The fork failed or the program cannot be run; nothing of it has run.
+        OSError: The fork failed, or the program cannot be run; no part of it has run.
     """
     loaded = warm.can_start(argv, env, cwd)
 
     def prepare() -> None:
-        """In the child."""
+        """Runs in the child."""
         with open("/proc/self/oom_score_adj", "w") as stream:
             stream.write("1000")
         for key in list(selector.get_map().values()):
             if isinstance(key.fileobj, socket.socket):
-                key.fileobj.detach()  # given up without closing it for the parent
+                key.fileobj.detach()  # so that it is not closed for the parent
         selector.close()
         if loaded:
             gc.enable()  # subprocess has disabled it
-            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # and with them subprocess's pipe, which reports success
+            os.closerange(3, os.sysconf("SC_OPEN_MAX"))  # including subprocess's pipe: closing it reports success
         if tracer:
             tracer.enter(execs=not loaded)
         if loaded:
@@ -163,7 +163,7 @@ def start(
 
 
 def kill_session(leader: int, spared: set[int], tracer: Tracer) -> None:
-    """Kill what is left of a service: its session, and orphans, whose parent is now this process."""
+    """Kill the remaining processes of a service: its session, and orphans, whose parent is now this process."""
     for _ in range(100):
         left = [
             pid

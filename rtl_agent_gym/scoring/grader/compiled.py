@@ -1,8 +1,8 @@
-"""Judges a compiled design: which system tasks it calls, and which modules of code it loads into the simulator.
+"""Checks a compiled design: which system tasks it calls, and which VPI modules it loads into the simulator.
 
-Icarus writes each call of a system task with its file and line into the compiled `.vvp`, however the source spells it.
-The simulator has no task that starts a process, and `wall.c` decides which files a task may open when it opens them. So
-this module reports attempts, and reasons for refusing a simulation, before anything runs.
+However the source spells a call of a system task, Icarus writes it with file and line into the compiled `.vvp`. The
+simulator has no task that starts a process, and `wall.c` decides, as a task opens a file, whether it may. So this
+module only reports attempts, and reasons for refusing a simulation, before anything runs.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ READABLE: tuple[str, ...] = (*EDITABLE, "/code/rundir")
 WORK = ("/code", "/rundir")
 """Folders whose files a design may read while it runs, in addition to its working folder; `SECRET` takes precedence."""
 SECRET: tuple[str, ...] = ("/src", "/code/src", "/proc", "/sys", "/etc", "/opt", "/venv")
-"""Folders of the checker and the machine: a design that opens a file there attacks the checker."""
+"""Folders of the grader and the machine: a design that opens a file there attacks the grader."""
 LOADED = (".xml", ".py", ".pyc", ".pth", ".so", ".vpi", ".vpl", ".vvp", ".ini", ".cfg", ".toml", ".env", ".json")
-"""Endings of names that a checker reads or loads: a design that would write such a file attacks the checker."""
+"""Endings of files that the grader reads or loads: a design that would write such a file attacks the grader."""
 COCOTB_DUMP = "cocotb_iverilog_dump.v"
-"""The source that cocotb adds where the harness wants waveforms."""
+"""The source that cocotb adds if the harness requests waveforms."""
 _SEPARATORS = {":", "|"}
-"""Of the policy for `wall.c`; no name in it may have one."""
+"""Separators in the policy for `wall.c`, which no name in it may contain."""
 LONGEST_NAME = 200
-"""Bytes of a file's name that certainly fit every file system."""
+"""Bytes of a file name that every file system accepts."""
 LIBRARIES = ("/usr", "/opt", "/venv", "/src")
-"""Folders from which the simulator may load modules of code: the image's own, and the harness's."""
+"""Folders from which the simulator may load VPI modules: the image's and the harness's."""
 
 
 def wall(named: Sequence[str] = (), bench: bool = False) -> str:
-    """The policy for `wall.c`, which decides when a file is opened. A design may read `named` files wherever they are:
-    the harness names them in its parameters. With `bench`, only a hidden testbench reads files.
+    """The policy for `wall.c`, which checks each file as it is opened. A design may read `named` files, which the
+    harness names in its parameters, in any folder. With `bench`, only a hidden testbench reads files.
     """
     if bench:
         return f"|{':'.join((*WORK, *SECRET))}|{':'.join(LOADED)}"
@@ -48,7 +48,7 @@ def wall(named: Sequence[str] = (), bench: bool = False) -> str:
 
 
 def _others(folder: str, named: Sequence[str]) -> list[str]:
-    """A folder's entries without named files; the folder itself if it has none of them, or cannot be divided."""
+    """A folder's entries other than named files; the folder itself if it has no named file or cannot be split up."""
     inside = [name for name in named if name.startswith(f"{folder}/")]
     entries = sorted(entry.path for entry in os.scandir(folder)) if inside else []
     if not inside or any(_SEPARATORS & set(path) for path in entries):
@@ -57,7 +57,7 @@ def _others(folder: str, named: Sequence[str]) -> list[str]:
 
 
 def open_checkout() -> None:
-    """Treat the whole work folder as the problem's, as heavy rows need. Call this before importing other modules."""
+    """Treat the whole work folder as the problem's, for heavy rows. Call this before importing other modules."""
     global EDITABLE, READABLE, SECRET
     EDITABLE = READABLE = ("/code",)
     SECRET = tuple(folder for folder in SECRET if folder != "/code/src")
@@ -67,19 +67,19 @@ CALL = re.compile(
     rb'(?:%vpi_(?:call|func)[/a-z]*|\.sfunc(?:/e)?)[ \t]+(?P<file>\d+)[ \t]+(?P<line>\d+)[ \t]+"(?P<name>\$[^"\\]+)"'
     rb'(?:, "(?P<literal>[^"\\]*)" \{)?'
 )
-"""A call; no text of a design looks like one, since quotation marks in texts are escaped."""
+"""A call. No string of a design looks like one, since quotation marks in strings are escaped."""
 MODULE = re.compile(rb'^:vpi_module\s*(?:"([^"\n]*)")?', re.MULTILINE)
 FILES = re.compile(rb'^\s*"((?:[^"\\]|\\.)*)";', re.MULTILINE)
 
-# ---- every system task and function of Icarus Verilog 13, by what it can do outside of the simulation
+# ---- every system task and function of Icarus Verilog 13, by its possible effects outside the simulation
 
 READS = {"$readmemb", "$readmemh", "$sdf_annotate", "$fopenr"}
 """Calls whose first argument names a file to read."""
 WRITES = {"$fopen", "$fopenw", "$fopena", "$writememb", "$writememh", "$ivlh_file_open"}
-"""Calls that open a file for writing, or in a mode that is known only at run time."""
+"""Calls that open a file for writing, or in a mode that is only known at run time."""
 HOSTILE = {"$system", "$exec", "$shell", "$popen", "$readmempath", "$vpi_tree", "$input", "$key", "$log", "$save"}
 HOSTILE |= {"$restart", "$incsave", "$table_model"}
-"""Calls without an honest use in a design: they use files, processes or the simulator's own state."""
+"""Calls that no honest design needs: they use files, processes or the simulator's own state."""
 
 _KNOWN = """
 abs abstime acos acosh asin asinh atan atan2 atanh bits bitstoreal bitstoshortreal ceil clog2 cos cosh countbits
@@ -106,26 +106,26 @@ METHODS = ("$ivl_",)
 
 
 def below(path: str, folders: tuple[str, ...]) -> bool:
-    """Whether a path is one of the folders or lies below one."""
+    """Whether a path is one of the folders or is inside one."""
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
 
 
 def short(path: str) -> str:
-    """A path as the problem names it."""
+    """A path relative to the work folder."""
     return path.removeprefix("/code/")
 
 
 def read_compiled(path: str) -> tuple[bytes, list[str]]:
-    """The text of a compiled design, and the names of its sources by their number."""
+    """The text of a compiled design, and the names of its sources, by their number in it."""
     with open(path, "rb") as stream:
         text = stream.read()
     return text, [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
 
 
 def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
-    """What a compiled design would do: (violations, why it is refused, whether its waveforms can be left out).
+    """Check a compiled design: (violations, reasons to refuse it, whether its waveforms can be omitted).
 
-    They can be left out if each waveform file could be created. Otherwise the simulator may stop, and must do so here.
+    They can be omitted if each waveform file could be created. Otherwise the simulator may stop, which must not change.
     """
     text, files = read_compiled(path)
     violations, refusals = [], []
@@ -151,9 +151,9 @@ def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
 
 
 def _is_cocotbs(computed: list[str]) -> bool:
-    """Whether the only computed name of a waveform file is in the module that cocotb adds for a harness with waveforms.
+    """Whether the only computed waveform file name is in the module that cocotb adds if a harness requests waveforms.
 
-    A `line directive can claim that file, too. But then it does not exist, or there are two computed names.
+    A `line directive can claim to be that file. But then it does not exist, or there are two computed names.
     """
     file = os.path.abspath(computed[0])
     added = os.path.basename(file) == COCOTB_DUMP and not below(file, EDITABLE) and os.path.exists(file)
@@ -161,7 +161,7 @@ def _is_cocotbs(computed: list[str]) -> bool:
 
 
 def _can_be_created(name: bytes) -> bool:
-    """Whether a waveform file of this name can be opened for writing, whichever ending the simulator adds to it."""
+    """Whether a waveform file of this name can be opened for writing, with any suffix that the simulator adds."""
     folder, start = os.path.split(name)
     if len(name) > LONGEST_NAME or not os.access(folder or b".", os.R_OK | os.W_OK | os.X_OK):
         return False

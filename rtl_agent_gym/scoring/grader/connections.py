@@ -1,10 +1,10 @@
 """Finds where a compiled design reads or writes a signal of the hidden testbench that it is compiled with.
 
-In Icarus's compiled file, an input of a module is not a variable but another name of the signal behind the port, even
-if the source declares it as a variable. So a statement that writes an input changes what the testbench and its
-reference read. Here it is found by the signal that an instruction writes, however the source spells the statement:
-assignments of every kind, arguments of tasks, indices of loops, `force`. What a design reads is found in the same way:
-anything of the testbench that is not behind one of the design's ports, whatever name leads there.
+In Icarus's compiled file, an input of a module is not a variable but another name of the signal connected to the port,
+even if the source declares it as a variable. So a statement that writes an input changes what the testbench and its
+reference model read. This module finds such writes by the signal that an instruction writes, however the source spells
+the statement: any assignment, arguments of tasks, loop indices, `force`. Reads are found in the same way: any signal of
+the testbench that is not connected to one of the design's ports, whatever name leads there.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ SCOPE = re.compile(
     rb" (?P<file>\d+) (?P<line>\d+)"
     rb"(?:, (?P<own_file>\d+) (?P<own_line>\d+) \d+)?(?:, (?P<parent>S_\w+))?;"
 )
-"""A scope, with the file and line of its instance and, if there is one, those of its definition.
+"""A scope, with the file and line of its instance and, if present, those of its definition.
 
-Whose it is follows from the file. Its names do not tell: for some, Icarus writes other bytes than those of the source.
+The file shows whose it is. The name does not: for some names, Icarus writes other bytes than those of the source.
 """
 PORT = re.compile(rb' +\.port_info \d+ /(\w+) +\d+ "((?:[^"\\]|\\.)*)"')
 SIGNAL = re.compile(rb'(\w+) \.([a-z]+)[\w/]* (?:\*?"((?:[^"\\]|\\.)*)")?([^;]*)')
-"""The label, the kind and the name of a signal or functor, and the rest with what drives it."""
+"""The label, the kind and the name of a signal or functor; the rest of the line has its drivers."""
 WRITE = re.compile(rb" +%(?!load|ix/getv|test_nul|vpi_|push)[a-z][\w/]* (?:[^;]*?[ ,])??(v0x[\da-f]+(?:_\d+)?)(?!\w)")
-"""An instruction that changes a signal. Those that are left out only read, or are calls of tasks."""
+"""An instruction that changes a signal. Excluded instructions only read, or call tasks."""
 CALL = re.compile(rb' +%vpi_[/a-z]+ \d+ \d+ "\$(\w+)"(.*)')
 LABEL = re.compile(rb"(?<!\w)[vL]_?0x[\da-f]+(?:_\d+)?(?!\w)")
 RESOLVED = re.compile(rb"(?<!\w)RS_0x[\da-f]+(?!\w)")
 SOURCE = re.compile(rb"(?<!\w)(?:[vL]_?0x[\da-f]+(?:_\d+)?|RS_0x[\da-f]+)(?!\w)")
-"""What an instruction, a net or a functor refers to."""
+"""A signal or functor to which an instruction, a net or a functor refers."""
 CONSTANT = re.compile(rb" BUFT?Z? ?\d*, *C(?P<kind>\d)<(?P<value>[^>]*)>")
 TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
 WORD = re.compile(rb"[A-Za-z_][\w$]*")
@@ -45,19 +45,19 @@ READERS = re.compile(
     rb"|realtobits|bitstoreal|shortrealtobits|bitstoshortreal|printtimescale|timeformat|showvars|signed|unsigned"
     rb"|abs|acosh?|asinh?|atan[2h]?|ceil|cosh?|exp|floor|hypot|ln|log10|max|min|pow|sinh?|sqrt|tanh?"
 )
-"""Tasks and functions of the simulator that write none of their arguments."""
+"""Tasks and functions of the simulator that do not write their arguments."""
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 READS_FILES = re.compile(
     rb"\$(?:f(?:open|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
 )
-"""Names of tasks that open a file, for reading as far as is known, or read from one that is open."""
+"""Names of tasks that open a file that they may read, or that use an open file."""
 WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor)|dump|writemem)")
-"""Names of those that write files, some of the others included."""
+"""Names of tasks that write files, including some of the above."""
 
 
 def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[str] = ()) -> list[str]:
-    """Where a design writes its inputs, or reads or writes what else is the testbench's, as ``file:line: reason``.
-    `hidden` are the files of the testbench; `is_own` says whether a source is the design's.
+    """Where a design writes its inputs, or reads or writes other signals of the testbench, as ``file:line: reason``.
+    `hidden` has the files of the testbench; `is_own` says whether a source is the design's.
     """
     text, files = read_compiled(path)
     words = set[bytes]()
@@ -73,10 +73,10 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
 
 
 def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:
-    """What the hidden testbenches in compiled files may do with files, for `benches_files`.
+    """What hidden testbenches in compiled files may do with files, for `benches_files`.
 
-    Anything if the design does nothing with them; read them if it only writes. Otherwise it could open the
-    testbench's files itself, or use those that are open.
+    Anything if the design uses no files; only read if the design only writes files. Otherwise, the design could open
+    the testbench's files, or use those that the testbench opened.
     """
     found = []
     for path in filter(os.path.isfile, dict.fromkeys(paths)):
@@ -90,7 +90,7 @@ def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> l
 
 
 def benches_files(path: str, found: Sequence[str]) -> str:
-    """Which files the hidden testbench in a compiled file may use: ``all``, or only ``read``, or none."""
+    """What the hidden testbench in a compiled file may do with files: ``all``, only ``read``, or nothing (empty)."""
     with open(path, "rb") as stream:
         digest = _digest(stream.read())
     return next((may for may in ("read", "all") if f"{may} {digest}" in found), "")
@@ -101,7 +101,7 @@ def _digest(text: bytes) -> str:
 
 
 def driven_inputs(warnings: Iterable[bytes]) -> list[str]:
-    """Inputs that are driven from inside, and with them the signals behind them, from Icarus's warnings."""
+    """From Icarus's warnings: inputs that are driven from inside, which also drives the signals connected to them."""
     names = [match[1].decode("utf-8", errors="replace") for line in warnings if (match := DRIVEN.search(line))]
     return [
         f"?: input port {name} is driven from inside, and so would be the hidden testbench's signal" for name in names
@@ -109,11 +109,11 @@ def driven_inputs(warnings: Iterable[bytes]) -> list[str]:
 
 
 class _Compiled:
-    """What a compiled file says of scopes, ports and signals.
+    """The scopes, ports and signals of a compiled file.
 
     Attributes:
-        unclear: What cannot be judged.
-        faults: Modules of the design that write or drive what is not theirs, and what they do.
+        unclear: Messages about what cannot be judged.
+        faults: Modules of the design that read, write or drive signals of the testbench, and what they do.
     """
 
     def __init__(self, text: bytes, own_files: Sequence[bool], hidden_words: set[bytes]) -> None:
@@ -150,7 +150,7 @@ class _Compiled:
                 self.unclear.append("?: the compiled design has an instruction that cannot be judged")
             elif self._is_inside(scope):
                 name = _shown(signal[3] or b"?")
-                # A net is only written where it stands for a variable behind a port.
+                # A net is only written if it stands for a variable connected to a port.
                 if signal[2] == b"net" or self._ports.get((owner, signal[3])) == b"INPUT":
                     yield module, f"{_shown(module['name'])} writes its input {name}"
                 elif self._is_hidden(owner, signal):
@@ -178,9 +178,9 @@ class _Compiled:
                 yield module, f"{_shown(module['name'])} reads {_shown(signal[3] or b'what no port leads to')}"
 
     def _is_hidden(self, scope: bytes, signal: re.Match[bytes]) -> bool:
-        """Whether a signal is the testbench's: not a constant, and no local one of a routine, which a design may call.
+        """Whether a signal is the testbench's, and neither a constant nor local to a routine, which a design may call.
 
-        ``$unit`` has the variables of both that are in no module; there, the name decides.
+        ``$unit`` has the variables outside modules of both design and testbench; there, the name decides.
         """
         owner = self._scopes.get(scope)
         if owner is not None and _is_unit(owner):
@@ -191,7 +191,7 @@ class _Compiled:
         return module is not None and (module["kind"] == b"module" or owner is module)
 
     def _is_inside(self, scope: bytes | None) -> bool:
-        """Whether a scope is the design's, or below one that is: hidden sources may have modules for a design."""
+        """Whether a scope is the design's, or inside one: hidden sources may have modules that a design uses."""
         while scope is not None and (found := self._scopes.get(scope)) is not None:
             if self._is_own(found):
                 return True
@@ -199,10 +199,10 @@ class _Compiled:
         return False
 
     def _shared_nets(self) -> Iterator[tuple[re.Match[bytes], str]]:
-        """Nets that the testbench drives and that the design drives, too, or connects with another of its nets.
+        """Nets that the testbench drives and that the design also drives, or joins with another net of the testbench.
 
-        Outputs in the place of inputs do that, and two ports of one signal: Icarus resolves them into one net. A net of
-        a port that goes both ways is left out.
+        Causes are outputs in place of inputs, and two ports with one signal: Icarus resolves them into one net. Nets of
+        inout ports are excluded.
         """
         nets = {
             label: set(LABEL.findall(found[4])) for label, (_, found) in self._signals.items() if found[2] == b"resolv"
@@ -216,7 +216,7 @@ class _Compiled:
             own = [self._signals[label] for label in drivers if self._drives(label, own=True)]
             if not signals + own or not any(self._drives(label, own=False) for label in drivers):
                 continue
-            # Two variables of the testbench are behind two inputs, as it does not assign both to one net.
+            # Two variables of the testbench are connected to two inputs, since it does not assign both to one net.
             several = sum(label in self._signals and self._signals[label][1][2] == b"var" for label in drivers) > 1
             odd = own or several or any(map(self._is_fixed, drivers))
             if odd and not any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals):
@@ -225,14 +225,14 @@ class _Compiled:
                 yield module, f"{_shown(module['name'])} drives or joins the net {_shown(signal[3] or b'?')}"
 
     def _drives(self, label: bytes, *, own: bool) -> bool:
-        """Whether a driver is a variable or a functor, not a constant, of the design or of the testbench."""
+        """Whether a driver is a variable or functor, not a constant, of the design (`own`) or of the testbench."""
         scope, found = self._signals.get(label, (b"", None))
         if found is None or found[2] == b"net" or self._is_own(self._module(scope)) != own:
             return False
         return found[2] != b"functor" or bool(LABEL.search(found[4]) or RESOLVED.search(found[4]))
 
     def _is_fixed(self, label: bytes) -> bool:
-        """Whether a driver is a constant: not a pull, and not high impedance. Whose it is cannot be told."""
+        """Whether a driver is a constant, but not a pull or high impedance. Its owner cannot be determined."""
         found = self._signals.get(label, (b"", None))[1]
         value = CONSTANT.search(b" " + found[4]) if found is not None and found[2] == b"functor" else None
         return value is not None and value["kind"] == b"4" and bool(value["value"].strip(b"z"))
@@ -244,7 +244,7 @@ class _Compiled:
         return found
 
     def _is_own(self, module: re.Match[bytes] | None) -> bool:
-        """Whether a module is the design's; one that is not known is. ``$unit`` is not: both may have parts of it."""
+        """Whether a module is the design's, as unknown ones are. ``$unit`` is not: both may have parts of it."""
         if module is None or _is_unit(module):
             return module is None
         number = int(module["own_file"] or module["file"])

@@ -1,7 +1,7 @@
 """Runs in place of a simulator's program: checks what is about to run, then runs it or refuses to.
 
 It checks what the compilers read (`sources.py`, `verilated.py`) and the compiled design (`compiled.py`), immediately
-before the simulator reads it and before any part of the design has run. `wall.c` decides in the simulator's process
+before the simulator reads it and before any part of the design has run. In the simulator's process, `wall.c` decides
 which files a design may open. If the supervisor cannot be reached, nothing is run.
 
 This runs before every simulation, so modules that take milliseconds to import are imported where they are used.
@@ -26,7 +26,7 @@ WALL_LIBRARY = "/opt/rtl-agent-gym/wall.so"
 """The library that decides which files a design may open; built from `wall.c` with the image."""
 REFUSED = 125
 MOST, LONGEST = 20, 400
-"""Complaints that are reported for one simulation, and characters of one complaint."""
+"""Maximum complaints that are reported for one simulation, and characters of one complaint."""
 
 
 def run_vvp(line: Line, arguments: list[str]) -> None:
@@ -96,7 +96,7 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
 
 
 def reached_signals(lines: list[str], arguments: list[str]) -> list[str]:
-    """Where the design that was just compiled reaches signals of the testbench that it was compiled with."""
+    """Where the design that was just compiled accesses signals of the testbench that it was compiled with."""
     from . import connections, sources
 
     written = [path for path in dict.fromkeys(sources.outputs(arguments)) if os.path.isfile(path)]
@@ -107,7 +107,7 @@ def reached_signals(lines: list[str], arguments: list[str]) -> list[str]:
 
 
 def run_verilator(line: Line, arguments: list[str]) -> None:
-    """Check the text that Verilator would turn into a program, then let it."""
+    """Check what Verilator would turn into a program, then run Verilator."""
     from .sources import OwnFolder, run
     from .verilated import HARMLESS, judge
 
@@ -135,7 +135,7 @@ def end_compiler(
     arguments: list[str],
     named: Sequence[str] = (),
 ) -> NoReturn:
-    """Report how a compiler ended, or with None that it is not started, and end this process in the same way."""
+    """Report how a compiler ended (with None: it was not started), and exit with its status."""
     from .sources import own_build
 
     report(
@@ -154,7 +154,7 @@ def end_compiler(
 
 
 def report(line: Line, message: Compiled | Simulated) -> None:
-    """Report what was found. If there are complaints, print them on stderr and end without running anything."""
+    """Report the result of a check. If there are complaints, print them to stderr and exit without running anything."""
     if line.settings["limits"]:
         message["violations"], message["refusals"] = cut(message["violations"]), cut(message["refusals"])
     line.send(message)
@@ -166,7 +166,7 @@ def report(line: Line, message: Compiled | Simulated) -> None:
 
 
 def cut(complaints: list[str]) -> list[str]:
-    """The first complaints, shortened, and the number of the rest: a design determines how many there are."""
+    """The first complaints, shortened, and the number of omitted ones, since a design determines how many there are."""
     distinct = list(dict.fromkeys(text if len(text) <= LONGEST else f"{text[:LONGEST]} …" for text in complaints))
     more = [f"?: and {len(distinct) - MOST} more"] if len(distinct) > MOST else []
     return distinct[:MOST] + more
@@ -186,7 +186,7 @@ def compiled_design(arguments: list[str]) -> str | None:
 
 
 def main() -> None:
-    """Run in place of the simulator's program whose name is the first argument."""
+    """Run in place of the simulator's program that the first argument names."""
     name, arguments = sys.argv[1], sys.argv[2:]
     try:
         line = Line()

@@ -1,4 +1,4 @@
-"""The protocol of a supervisor's socket, one JSON object a line, and the client's end for guards and witnesses."""
+"""The protocol of a supervisor's socket, one JSON object per line, and the client for guards and witnesses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:  # not needed before every simulation
     from .messages import GradingRequest, Greeting, Message
 
 SOCKET = "\0rtl-agent-gym"
-"""An abstract address; each sandbox has its own namespace of them."""
+"""An abstract address; each sandbox has a separate namespace of such addresses."""
 OK = b"ok\n"
 
 
@@ -20,7 +20,7 @@ def encode(message: Message | Greeting | GradingRequest) -> bytes:
 
 
 class Line:
-    """A connection to the supervisor of this grading. No time limit, since a frozen or starved sandbox replies late.
+    """A connection to the supervisor of this grading. No time limit, since a frozen or starved supervisor replies late.
 
     Raises:
         OSError: There is no supervisor, or it has ended.
@@ -37,7 +37,7 @@ class Line:
         self.settings, self.seed, self.named = greeting["settings"], greeting["seed"], greeting["named"]
 
     def send(self, message: Message) -> None:
-        """Send a message, and return when the supervisor has acknowledged it."""
+        """Send a message, and wait for the supervisor's acknowledgement."""
         self._socket.sendall(encode(message))
         if self._read() != OK:
             raise ConnectionError("the supervisor sent an unexpected reply")

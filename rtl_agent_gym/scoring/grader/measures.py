@@ -1,6 +1,6 @@
-"""Measurements of a grading: memory, and time in which the machine did not run it.
+"""Measurements of a grading: its memory, and time in which the machine did not run it.
 
-``scoring/blame.py`` decides from them what a design may have caused.
+From them, ``scoring/blame.py`` decides what a design may have caused.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .messages import Memory
 CGROUPS = "/sys/fs/cgroup"
 STAT = "/proc/stat"
 NEAR = 1 << 20
-"""Bytes below its limit at which a group counts as full: the kernel charges in batches."""
+"""Bytes below its limit at which a control group counts as full, since the kernel charges memory in batches."""
 MOST_ADDED = 1.0
-"""Upper bound on the time that is added because services waited for a processor, as a share of their time. So a service
-that never ends gets all of its time, and with it a verdict, on any machine that gives it half a processor."""
+"""Upper bound on the time that is added because a service waited for a processor, as a share of its time limit. So a
+service that never ends uses up its time, which gives a verdict, on any machine that gives it half a processor."""
 POLL_SECONDS = 0.1
 """Seconds between two measurements of a service's processor time."""
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -32,7 +32,7 @@ def memory(root: str = CGROUPS) -> Memory:
     """The kernel's counters of this container's memory; zeros where they cannot be read, with the limit of a process.
 
     In a container, the files of its group are directly in `root` (cgroup 2) or in the folder of each controller
-    (cgroup 1), whose highest use cannot be reset: there ``own`` and ``pressed`` count from the container's start.
+    (cgroup 1), whose peak use cannot be reset: there ``own`` and ``pressed`` count from the container's start.
     """
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss * 1024
     for name in ("memory.events.local", "memory.events"):
@@ -45,7 +45,7 @@ def memory(root: str = CGROUPS) -> Memory:
     limit, most = _number(f"{folder}/memory.limit_in_bytes"), _number(f"{folder}/memory.max_usage_in_bytes")
     if not limit:  # without a control group, each process has the sandbox's limit for itself
         limit = max(0, resource.getrlimit(resource.RLIMIT_DATA)[0])
-    # On newer kernels the failure counters stay 0; the highest use shows the same.
+    # On newer kernels the failure counters stay 0; the peak use shows the same.
     failures = _number(f"{folder}/memory.failcnt") + _number(f"{folder}/memory.memsw.failcnt")
     met = max(failures, int(0 < limit - NEAR <= most))
     return {"kills": kills, "own": met, "pressed": met, "limit": limit, "peak": peak}
@@ -66,19 +66,19 @@ def _number(path: str) -> int:
 
 
 class Waits:
-    """How far turns of this process exceeded their time-outs: it was frozen, stopped, or starved of a processor.
+    """How far turns of this process's loop exceeded their time-outs: it was frozen, stopped, or starved of a processor.
 
-    A turn is a wait and the work after the wait before, without the processor time of that work. A design cannot make
-    one late: it runs in other processes, and the kernel gives none of them more than its share.
+    A turn is the work after the previous wait, without its processor time, and the next wait. A design cannot delay a
+    turn: it runs in other processes, and the kernel gives none of them more than its share.
     """
 
     def __init__(self) -> None:
         self.lost = 0.0
-        """Seconds in all."""
+        """Total seconds by which turns were late."""
         self.begin()
 
     def begin(self) -> None:
-        """Begin a turn now: what came before may have waited for something else."""
+        """Begin a turn now, since the time before may have been spent waiting for something else."""
         self._begun, self._used = time.monotonic(), time.process_time()
 
     def select(self, selector: selectors.BaseSelector, timeout: float) -> list[tuple[selectors.SelectorKey, int]]:
@@ -93,7 +93,7 @@ class Waits:
 
 
 def processes() -> Iterator[tuple[int, str, int, int, float]]:
-    """Every process here: its id, state, parent, session, and the processor time of it and its ended children."""
+    """All processes here: id, state, parent, session, and the processor time of the process and its ended children."""
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError), open(f"/proc/{name}/stat") as stream:
             words = stream.read().rsplit(")", 1)[1].split()
@@ -101,7 +101,7 @@ def processes() -> Iterator[tuple[int, str, int, int, float]]:
 
 
 def machine_time() -> tuple[float, float]:
-    """Seconds that all processors worked, and that a virtual machine's host took from them ("steal" in proc(5))."""
+    """Seconds that all processors worked, and that the host of a virtual machine took ("steal" in proc(5))."""
     with contextlib.suppress(OSError, ValueError, IndexError), open(STAT) as stream:
         user, nice, system, _, _, irq, softirq, stolen = map(int, stream.readline().split()[1:9])
         return (user + nice + system + irq + softirq) / _TICKS, stolen / _TICKS
@@ -109,30 +109,30 @@ def machine_time() -> tuple[float, float]:
 
 
 class ProcessorShare:
-    """The processor time of a session's processes, and the time for which they had to wait for it.
+    """The processor time of a session's processes, and the time for which they had to wait for a processor.
 
-    A machine promises a grading one processor. So the session waited in an interval for as long as the one of its
-    processes that waited longest, by ``/proc/PID/schedstat``: not for the sum, since a harness may start many. Where
-    the machine is virtual, its host took from the session as much as from all programs, in proportion to their
-    processor time. In all it waited at most for as long as it lacked one processor. A process that sleeps waits for
-    nothing. `leader` is the session's id.
+    A grading is promised one processor. So the waiting time of the session in an interval is that of the process that
+    waited longest, from ``/proc/PID/schedstat``; not the sum, since a harness may start many processes. On a virtual
+    machine, the time that its host took is added, in proportion to the session's share of all processor time. The total
+    is at most the time for which the session lacked one processor. Sleeping is not waiting.
+    `leader` is the session's id.
     """
 
     def __init__(self, leader: int) -> None:
         self.leader, self.begun = leader, time.monotonic()
         self.stopped = False
-        """Whether a signal had stopped one of the processes at the last look; for traced ones, see `tracing`."""
+        """Whether a signal had stopped one of the processes at the last measurement; see `tracing` for traced ones."""
         self._looked, self._delayed, self._used = self.begun, 0.0, 0.0
         self._delays: dict[int, float] = {}
         self._worked, self._stolen = machine_time()
 
     def look(self) -> None:
-        """Measure, if the last look was long enough ago."""
+        """Measure, if the last measurement is at least `POLL_SECONDS` old."""
         if time.monotonic() - self._looked >= POLL_SECONDS:
             self.measure()
 
     def measure(self) -> None:
-        """Measure now. Processes that began and ended since the last look are missed."""
+        """Measure now. Processes that began and ended since the last measurement are missed."""
         now, stopped, used, longest = time.monotonic(), False, 0.0, 0.0
         delays: dict[int, float] = {}
         for pid, state, _, session, seconds in processes():
@@ -151,5 +151,5 @@ class ProcessorShare:
 
     @property
     def waited(self) -> float:
-        """Seconds until the last look for which the session lacked the processor that it could have used."""
+        """Seconds, until the last measurement, for which the session lacked a processor that it could have used."""
         return max(0.0, min(self._delayed, self._looked - self.begun - self._used))

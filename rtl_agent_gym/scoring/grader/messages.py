@@ -1,8 +1,8 @@
 """The messages between the parts of a grading; `line` encodes and decodes them.
 
-Guards, witnesses and the wall around a simulation's files (`wall.c` in the image, which formats its message itself)
-connect to the supervisor's socket, which no design can do. The first line on each connection is the `Greeting`; then
-the supervisor acknowledges each message with `line.OK`, and the sender waits for that.
+Guards, witnesses and the library that guards a simulation's file accesses (`wall.c` in the image, which formats its own
+messages) connect to the supervisor's socket, which no design can do. The first line on each connection is the
+`Greeting`; then the supervisor acknowledges each message with `line.OK`, for which the sender waits.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ work folder is the problem's."""
 MEASURES = (
     "quality", "goal", "equivalence", "area", "flops", "delay", "why", "coverage", "line_coverage", "toggle_coverage"
 )  # fmt: skip
-"""Properties of a hidden test that become part of the score; ``Score.measures`` says what they mean."""
+"""Properties of a hidden test that become part of the score, as ``Score.measures`` describes."""
 TEXTS = ("goal", "equivalence", "why")
-"""Those of them that are texts; the others are finite numbers."""
+"""The properties that are texts; the others are finite numbers."""
 
 
 class Greeting(TypedDict):
@@ -27,9 +27,9 @@ class Greeting(TypedDict):
 
     settings: Settings
     seed: int
-    """Of the random stimuli of the next simulation."""
+    """The seed of the next simulation's random stimuli."""
     named: list[str]
-    """Files that the harness has named to designs in parameters, and what `connections.benches_with_files` found."""
+    """Files that the harness named in parameters of designs, and what `connections.benches_with_files` found."""
 
 
 class Checked(TypedDict):
@@ -37,16 +37,16 @@ class Checked(TypedDict):
 
     violations: list[str]
     refusals: list[str]
-    """Why nothing is built or simulated although it is no violation."""
+    """Reasons, other than violations, not to build or simulate anything."""
 
 
 class Build(TypedDict):
-    """What a compiler was called with, as far as it is the candidate's; paths are relative to the work folder."""
+    """The submission's part of a compiler's arguments; paths are relative to the work folder."""
 
     sources: list[str]
     """In the order of compilation."""
     folders: list[str]
-    """Where included files are looked for, in this order."""
+    """Include folders, in search order."""
     defines: list[str]
     """``NAME`` or ``NAME=value``."""
 
@@ -56,13 +56,13 @@ class Compiled(Checked):
 
     kind: Literal["compiler"]
     code: int | None
-    """Its exit status; None where it was not started."""
+    """Its exit status; None if it was not started."""
     text: str
-    """The beginning of what it printed to stderr."""
+    """The beginning of its stderr."""
     build: Build | None
     """None in a report if it is known from an earlier call, or is too long."""
     named: NotRequired[list[str]]
-    """For the next `Greeting`; not in a report."""
+    """More entries for ``named`` of the next `Greeting`; not in a report."""
 
 
 class Simulated(Checked):
@@ -72,7 +72,7 @@ class Simulated(Checked):
 
 
 class Opened(TypedDict):
-    """From the wall: a design tried to open a file that it did not get."""
+    """From `wall.c`: a design tried to open a file, and was refused."""
 
     kind: Literal["file"]
     violations: list[str]
@@ -80,7 +80,7 @@ class Opened(TypedDict):
 
 
 class Collected(TypedDict):
-    """From pytest: the tests that it collected."""
+    """From pytest: the collected tests."""
 
     kind: Literal["items"]
     items: list[str]
@@ -103,15 +103,15 @@ class Phase(TypedDict):
 
 
 class Planned(TypedDict):
-    """From cocotb: a simulation begins, with these tests."""
+    """From cocotb: a simulation with these tests begins."""
 
     kind: Literal["plan"]
     item: str
     """The pytest test that it belongs to; empty if there is none."""
     process: int
-    """Its process: a test may run several simulations at once."""
+    """Its process id: a test may run several simulations at once."""
     file: str
-    """Where it will write its results."""
+    """The path of its results file."""
     tests: list[str]
 
 
@@ -126,7 +126,7 @@ class Judged(TypedDict):
 
 
 class Results(TypedDict):
-    """From the runner: what the results file contains after a simulation."""
+    """From cocotb's runner: the content of a results file after a simulation."""
 
     kind: Literal["results"]
     item: str
@@ -154,18 +154,18 @@ class ServiceRequest(TypedDict):
     env: dict[str, str]
     cwd: str
     seed: int
-    """Of the random stimuli of its first simulation; the second has the next number, and so on."""
+    """The seed of its first simulation's random stimuli; each later simulation has the next number."""
 
 
 class GradingRequest(TypedDict):
-    """What the supervisor is to run."""
+    """What the supervisor has to run."""
 
     services: list[ServiceRequest]
     seconds: float
-    """For each of them."""
+    """Time limit of each service."""
     settings: Settings
     lint: list[str] | None
-    """A command that lints the design beside the first service."""
+    """A command that lints the design, in parallel with the services."""
 
 
 class StartFault(TypedDict):
@@ -178,37 +178,37 @@ class StartFault(TypedDict):
 
 
 class Signal(TypedDict):
-    """A signal that none of a service's processes sent to the one that got it, nor the kernel for what that one did."""
+    """A signal sent neither by a process of the service nor by the kernel for what the receiving process did."""
 
     number: int
     program: str
-    """The name of the program that got it."""
+    """The name of the program that received it."""
 
 
 class ProcessReport(TypedDict):
     """How a process ended."""
 
     code: int | None
-    """The exit status; None when the time ran out."""
+    """The exit status; None if the time ran out."""
     seconds: float
     log: str
-    """Head and tail of what it printed. For people: the design can print there too."""
+    """Head and tail of its output. For people only, since the design can print there too."""
     fault: StartFault | None
     stopped: bool
     """Whether a signal had stopped one of its processes when the time ran out."""
     signals: list[Signal]
-    """Those that came from outside of the container while it ran, at most a fixed number."""
+    """Signals from outside the container while it ran, at most a fixed number."""
     waited: float
-    """Seconds for which its processes were ready to run and lacked one processor."""
+    """Seconds for which its processes were ready to run but had no processor."""
 
 
 class ServiceReport(ProcessReport):
-    """How a service ended, and the messages of guards and witnesses meanwhile."""
+    """How a service ended, and the messages of guards and witnesses while it ran."""
 
     name: str
     messages: list[Message]
     added: float
-    """Seconds by which its time grew because it waited for a processor."""
+    """Seconds by which its time limit was extended because it waited for a processor."""
 
 
 class Memory(TypedDict):

@@ -1,7 +1,7 @@
-"""A pytest plugin: reports to the supervisor which tests there are and how each ended.
+"""A pytest plugin that reports the tests and their outcomes to the supervisor.
 
-The supervisor's request names it in ``PYTEST_PLUGINS``. Apart from seeding `random` it does not change the run. With
-the seed, tests that draw their parameters draw the same ones each time, so that equal designs get equal scores.
+The supervisor's request names it in ``PYTEST_PLUGINS``. Apart from seeding `random`, it does not change the run. With
+the seed, tests that draw random parameters draw the same ones each time, so that equal designs get equal scores.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .messages import MEASURES, TEXTS
 from .witness import GRADED, send
 
 LONGEST = 400
-"""Characters of a property that is a text; a design may choose some of them."""
+"""Maximum characters of a text property; a design may choose some of them."""
 HARNESS = ("/src/", "/code/src/")
 """Folders of a harness's own Python files."""
 LOOPS = (ast.For, ast.AsyncFor, ast.While, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
@@ -29,18 +29,18 @@ _late: set[str] = set()
 
 
 def pytest_configure(config: Any) -> None:
-    """Before anything is collected."""
+    """Runs before collection."""
     if seed := os.environ.get(GRADED):
         random.seed(int(seed))
 
 
 def pytest_collection_finish(session: Any) -> None:
-    """After everything has been collected."""
+    """Runs after collection."""
     send({"kind": "items", "items": [item.nodeid for item in session.items]})
 
 
 def pytest_runtest_makereport(item: Any, call: Any) -> None:
-    """When a phase of a test has ended, before its report is made."""
+    """Runs after a phase of a test, before its report is made."""
     if call.excinfo is not None and call.excinfo.type is TimeoutError:
         _late.add(item.nodeid)
     if call.excinfo is not None and any(
@@ -50,7 +50,7 @@ def pytest_runtest_makereport(item: Any, call: Any) -> None:
 
 
 def pytest_runtest_logreport(report: Any) -> None:
-    """After each phase of each test."""
+    """Runs after each phase of each test."""
     send(
         {
             "kind": "phase",
@@ -65,7 +65,7 @@ def pytest_runtest_logreport(report: Any) -> None:
 
 
 def _measures(properties: Iterable[tuple[str, Any]]) -> dict[str, float | str]:
-    """The properties in `MEASURES`. One that should be a number is left out if it is not a finite one."""
+    """The properties in `MEASURES`. Those that should be numbers are omitted unless they are finite."""
     found: dict[str, float | str] = {}
     for name, value in properties:
         if name in TEXTS:
@@ -79,10 +79,10 @@ def _measures(properties: Iterable[tuple[str, Any]]) -> dict[str, float | str]:
 
 
 def _would_repeat(path: str, line: int) -> bool:
-    """Whether what failed in this line of a harness would have run again: in a loop, or by a later line.
+    """Whether what failed in this line of a harness would have run again, in a loop or called by a later line.
 
-    A test that runs its configurations one after another stops at the first failure, and the number of the others is
-    not known.
+    A test that runs its configurations one after another stops at the first failure; the number of remaining ones is
+    unknown.
     """
     tree = _parsed(path) if path.startswith(HARNESS) else None
     if tree is None:

@@ -18,18 +18,18 @@ APART = "?: the texts of the hidden testbench and of the design cannot be separa
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"(.*)"', re.MULTILINE)
-"""A file that a text claims to be of: for Icarus, what is between the first and the last quotation mark of a line."""
+"""A file that a text claims to come from: for Icarus, what is between the first and last quotation mark of a line."""
 
 Reach = namedtuple("Reach", "violations refusals mixed")
-"""Where a design uses a testbench that it is compiled with, why that cannot be found out, and whether there is one."""
+"""Where a design uses the testbench it is compiled with, why that cannot be determined, and whether there is one."""
 SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
 """Folders of the headers that come with Icarus, such as ``constants.vams``, which any source may include."""
 OWN = (*READABLE, *SHIPPED)
-"""Folders of what counts as the design's. Shipped headers have no module and no call: what has their name is, too."""
+"""Folders of sources that count as the design's; also the shipped headers, which contain no module and no call."""
 
 
 class OwnFolder:
-    """A new private folder, removed at the end."""
+    """A new private folder, which is removed at the end."""
 
     def __enter__(self) -> str:
         count = 0
@@ -48,7 +48,7 @@ class OwnFolder:
 
 
 def run(command: list[str], outputs: dict[int, str]) -> int:
-    """Run a program with some descriptors redirected to files; its exit status, negative for a signal."""
+    """Run a program with some descriptors redirected to files. Returns its exit status, negative for a signal."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     opened = [(os.POSIX_SPAWN_OPEN, number, path, flags, 0o600) for number, path in outputs.items()]
     ignored = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these; other programs expect the default
@@ -57,7 +57,7 @@ def run(command: list[str], outputs: dict[int, str]) -> int:
 
 
 def read_lines(path: str) -> list[str]:
-    """The lines of the compiler's list. Only a newline ends one, since paths may contain Unicode's other line ends."""
+    """The lines of the compiler's list. Only newlines end them, since paths may contain other line ends of Unicode."""
     try:
         with open(path, "rb") as stream:
             return [os.fsdecode(line) for line in stream.read().split(b"\n") if line]
@@ -66,7 +66,7 @@ def read_lines(path: str) -> list[str]:
 
 
 def without_output(arguments: list[str]) -> list[str]:
-    """A compiler's arguments without ``-o`` and its file, which may be one word."""
+    """A compiler's arguments without ``-o`` and its file, which may be in the same word."""
     kept, skip = [], False
     for word in arguments:
         if not skip and not word.startswith("-o"):
@@ -82,9 +82,9 @@ def outputs(arguments: list[str]) -> list[str]:
 
 
 def named_files(arguments: list[str], lines: list[str]) -> list[str]:
-    """The files that the harness names in parameters and defines, for a design that initialises a memory from them.
+    """The files that the harness names in parameters and defines, from which a design may initialise a memory.
 
-    None if a hidden source is compiled, whose parameters may name what a design must not read.
+    Empty if a hidden source is compiled, whose parameters may name files that a design must not read.
     """
     if not all(below(os.path.realpath(line[2:]), OWN) or _is_dump(line[2:]) for line in lines):
         return []
@@ -93,7 +93,7 @@ def named_files(arguments: list[str], lines: list[str]) -> list[str]:
 
 
 def own_build(arguments: list[str]) -> Build:
-    """The candidate's part of what Icarus or Verilator is called with; words of options files are not seen."""
+    """The submission's part of the arguments of Icarus or Verilator, without the words of options files."""
     sources: list[str] = []
     folders, defines = [os.getcwd()], []
     words = iter(arguments)
@@ -122,7 +122,7 @@ def include_faults(lines: list[str]) -> list[str]:
     """Violations: included files that are not the problem's.
 
     The list is in the order of reading: each source (``M``) is followed by the files that it includes (``I``). Files of
-    the harness may include anything, unless a file of the candidate, included before, could be the one that did it.
+    the harness may include anything, unless a submitted file that they included earlier could have included it.
     """
     odd = [f"?: the compiler's list of files has the line {line!r}" for line in lines if line[:2] not in ("M ", "I ")]
     read = list(dict.fromkeys(os.path.realpath(line[2:]) for line in lines))
@@ -177,16 +177,16 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
 def _as_compiled() -> str:
     """An option of Icarus for the text that its compiler reads.
 
-    ``-E`` alone prints no lines that the preprocessor puts between files, and after macros of several lines. So a
-    comment at their end would seem to go on, over words that are compiled. The option names the preprocessor's folder,
-    and Icarus makes a command of a shell from it.
+    ``-E`` alone omits the lines that the preprocessor inserts between files and after macros of several lines. So a
+    comment at their end would seem to continue over words that are compiled. The option should name the preprocessor's
+    folder, but Icarus uses it to build a shell command, so it can name a command.
     """
     folder = next(filter(os.path.isdir, map(os.path.dirname, SHIPPED)), "")
     return f"""-BP/bin/sh -c 'exec {folder}/ivlpp -L "$@"' """
 
 
 def is_own(path: str) -> bool:
-    """Whether what a compiled file has of a source is the design's; its text may claim any source of `OWN`."""
+    """Whether parts of a compiled file that come from this source are the design's, which may claim any of `OWN`."""
     return below(os.path.realpath(path), OWN)
 
 
@@ -206,11 +206,11 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
     """Where a design uses names of a testbench that it is compiled with.
 
     Args:
-        command: Prints the preprocessed text of the sources that follow it.
-        sources: Those that are compiled.
-        tops: Modules that the harness names as the top.
-        given: How many of the sources the compiler reads one after another, by default all; each of the others it reads
-            after them, alone.
+        command: A command that prints the preprocessed text of the sources appended to it.
+        sources: The compiled sources.
+        tops: Modules that the harness names as top modules.
+        given: How many of the sources the compiler reads one after another, by default all; it reads each of the others
+            separately after these.
     """
     given = len(sources) if given is None else given
     hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
@@ -242,12 +242,12 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
 
 
 def _shown(path: str) -> str:
-    """A path as the problem names it, however the command names it."""
+    """A path relative to the work folder, whatever the command calls it."""
     return short(os.path.realpath(path))
 
 
 def _texts(command: list[str], sources: list[str], given: int) -> list[str] | None:
-    """The preprocessed text of each source, compiled after those `given` before it; None if it cannot be determined.
+    """The preprocessed text of each source after the `given` ones before it; None if it cannot be determined.
 
     The preprocessor reads one source after another, so its text of n sources is the beginning of its text of n + 1.
     """
@@ -281,11 +281,11 @@ def _including(path: str, read: list[str]) -> str:
 
 
 def _is_dump(path: str) -> bool:
-    """Whether a source is the one that cocotb adds for waveforms, which is no testbench."""
+    """Whether a source is the one that cocotb adds for waveforms, which is not a testbench."""
     return os.path.basename(path) == COCOTB_DUMP and not below(os.path.realpath(path), EDITABLE)
 
 
 def mixed(lines: list[str]) -> bool:
-    """Whether files of the candidate are compiled together with others, from the compiler's list."""
+    """Whether submitted files are compiled together with others, from the compiler's list."""
     own = [below(os.path.realpath(line[2:]), READABLE) for line in lines if not _is_dump(line[2:])]
     return any(own) and not all(own)

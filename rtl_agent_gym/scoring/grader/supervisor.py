@@ -26,7 +26,7 @@ from .messages import GradingRequest, Message, Report, ServiceReport, ServiceReq
 from .tracing import Tracer
 
 MOST_MESSAGES = 200_000
-"""Upper bound on the messages of one grading. Each test and simulation, which the harness determines, sends a few."""
+"""Upper bound on the messages of one grading. Tests and simulations, whose number the harness sets, send a few each."""
 SCRATCH = ("/tmp", "/rundir")
 """Folders that the services of a harness do not share, as in the official runner."""
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
@@ -70,7 +70,7 @@ class Supervisor:
         self.limited = request["settings"]["limits"]
         self.seconds = request["seconds"] if self.limited else 1e9
         self.deadline = time.monotonic() + self.seconds
-        """Of the running service, or of the one before."""
+        """Of the current service, or else of the previous one."""
         if not self.limited:
             bounds.lift()
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
@@ -78,17 +78,17 @@ class Supervisor:
         """Messages of the running service."""
         self.message_count = 0
         self.seed = 0
-        """Of the next simulation of the running service."""
+        """Of the running service's next simulation."""
         self.named: dict[str, None] = {}
-        """Files that it has named to designs."""
+        """Files that the running service has named in parameters of designs."""
         self.complaints = bounds.Complaints()
         self.faults: list[str] = []
         """Why messages may be missing."""
         self.waits = Waits()
         self.waited, self.most_added = 0.0, MOST_ADDED * request["seconds"]
-        """Seconds for which the service before waited for a processor; those that a service's time can grow by."""
+        """Seconds for which the last service waited for a processor; maximum extension of a service's time limit."""
         self.spared: set[int] = set()
-        """Children that the end of a service does not kill."""
+        """Children that are not killed at the end of a service."""
         self.listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.listener.bind(SOCKET)
         self.listener.listen(64)
@@ -136,7 +136,7 @@ class Supervisor:
         }
 
     def run_service(self, service: ServiceRequest) -> ServiceReport:
-        """Run one service to its end, and kill what it left running. Each has the whole time, as officially."""
+        """Run one service to its end, and kill what it left running. Each has the full time, as in the official run."""
         self.deadline = time.monotonic() + self.seconds
         self.seed, self.named = service["seed"], {}
         process = self.start(service["argv"], service["env"], service["cwd"], service=True)
@@ -152,8 +152,8 @@ class Supervisor:
     def wait(self, process: ChildProcess) -> None:
         """Serve until a process has ended or its time is over.
 
-        Time in which the sandbox did not run does not count, nor, up to `MOST_ADDED`, that in which a service waited
-        for a processor.
+        Time does not count while the sandbox did not run, or, up to `MOST_ADDED`, while a service waited for a
+        processor.
         """
         self.waits.begin()
         while process.code is None and (left := self.left(process)) > 0:
@@ -167,12 +167,12 @@ class Supervisor:
             pass
 
     def left(self, process: ChildProcess) -> float:
-        """Seconds until the time of the running service is over, or of the one before."""
+        """Seconds until the time of the running service, or else of the previous one, is over."""
         waited = process.waited if process.service else self.waited
         return self.deadline + min(waited, self.most_added) - time.monotonic()
 
     def turn(self, timeout: float) -> bool:
-        """Serve the descriptors that are ready; whether there were any."""
+        """Serve the descriptors that are ready. Returns whether there were any."""
         before = self.waits.lost
         ready = self.waits.select(self.selector, timeout)
         self.deadline += self.waits.lost - before

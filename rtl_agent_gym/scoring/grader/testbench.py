@@ -1,8 +1,8 @@
 """Checks a design that is compiled together with a hidden testbench: they may be connected by ports only.
 
-A testbench in Verilog has its answers in its own variables. A design compiled with it could read them by name, write
-them, use the testbench's reference model, or end the simulation before the first comparison. No honest design needs any
-of that. Each of these takes a name of the testbench, or one of a few keywords, in the preprocessed text of the design.
+A testbench in Verilog has the expected results in its variables. A design compiled with it could read or write them by
+name, use the testbench's reference model, or end the simulation before the first comparison. No honest design needs
+that. All of this requires a name of the testbench, or one of a few keywords, in the preprocessed text of the design.
 """
 
 from __future__ import annotations
@@ -26,47 +26,47 @@ UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 LINE = re.compile(r'[ \t]*`line[ \t]+(\d{1,9})[ \t]+"((?:[^"\\]|\\.)*)"([ \t]+\d)?\s*')
 _TIME = r"[ \t]*1(?:00?)?[ \t]*[munpf]?s[ \t]*"
 MOST = 100
-"""Faults of directives that are told."""
+"""Maximum reported faults of directives."""
 DIRECTIVES = {
     "timescale": re.compile(f"{_TIME}/{_TIME}"),
     "default_nettype": re.compile(r"[ \t]+[a-z]\w*"),
     "unconnected_drive": re.compile(r"[ \t]+pull[01]"),
     "begin_keywords": re.compile(r'[ \t]*"[\w.-]+"'),
 }
-"""Directives with arguments, and these."""
+"""Directives with arguments, and patterns of the arguments."""
 DIRECTIVES |= dict.fromkeys(
     ("celldefine", "endcelldefine", "resetall", "nounconnected_drive", "end_keywords"), re.compile("")
 )
 AFTER = re.compile(r"[ \t\r]*(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t\r]*)*(?:\n|\Z)")
-"""What may follow a directive until the end of a line: comments."""
+"""What may follow a directive in its line: comments."""
 LINE_OF_C = re.compile(r"^#line[ \t]", re.MULTILINE)
-"""A directive of Icarus alone. The name in it may have quotation marks."""
+"""A directive that only Icarus knows. The file name in it may have quotation marks."""
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 ROOTS = {"$root", "$unit"}
 UNNAMED = re.compile(r"genblk\d+|\$(?:ivl_|unm_blk_)\w+|unnamedblk\d+")
-"""The compilers' names of blocks that have none."""
+"""Names that compilers give to unnamed blocks."""
 BORDERS = {"module", "macromodule", "endmodule"}
-"""Words that begin or end a module: after an odd number of them, the text is inside one."""
+"""Words that begin or end a module: after an odd number of them, the text is inside a module."""
 DEPTHS = {"begin": 1, "fork": 1, "class": 1, "interface": 1, "program": 1, "end": -1, "join": -1}
-"""Words that open or close inner scopes; a declaration there is local to that scope. Those that close one are keywords
-in every version of the language: a design can use others, such as ``endclass``, as names."""
+"""Words that open or close inner scopes, to which declarations inside are local. The closing ones are keywords in every
+version of the language: a design can use others, such as ``endclass``, as names."""
 OVERRIDES = {"force", "release", "$deposit", "$countdrivers"}
 INTERNAL = ("$ivl", "$q_")
-"""How the names of tasks begin that can write to a net in Icarus, as `$deposit` does: its own ones, which it calls for
-methods and for VHDL, and those of queues, which take a part of a net as the place of a result."""
+"""Prefixes of tasks that can write to a net in Icarus, as `$deposit` does: internal tasks, which it calls for methods
+and for VHDL, and tasks of queues, which accept part of a net as an output argument."""
 SWITCHES = {"tran", "tranif0", "tranif1", "rtran", "rtranif0", "rtranif1"}
-"""Primitives that act on both of their sides, and so on the testbench's signal behind a port."""
+"""Primitives that act in both directions, and so on the testbench's signal that is connected to a port."""
 OPERATORS = set("=&|^~!+-/%<>?,{[(")
 """Marks before an operand; ``*`` and ``:`` may also stand before a statement."""
 DECLARATIONS = {"assign", "wire", "reg", "logic", "bit", "integer", "int", "input", "output", "tri", "wand", "wor"}
-"""Words that begin what is no statement."""
+"""Words that begin a declaration or a continuous assignment, which are not statements."""
 COMPLETE = {";", "end", "endcase", "endfunction", "endtask", "endspecify", "endgenerate", "generate"}
-"""Words after which a declaration belongs to the module. Under a condition, its scope may not exist."""
+"""Words after which a declaration belongs to the module; after others, such as a condition, its scope may not exist."""
 
 PARTS = {"module", "macromodule", "primitive", "interface", "program", "package", "class"}
-"""Words before the name that a part of a text declares."""
+"""Words before the name of a declared design element."""
 
-# The hidden text is trusted, so patterns are enough for it.
+# The hidden text is trusted, so regular expressions are sufficient.
 _DESIGN = re.compile(rf"\b(?:{'|'.join(sorted(PARTS))})\s+(?:automatic\s+|static\s+)?(\w+)")
 _ROUTINE = re.compile(r"\b(?:function|task)\b[^;(]*?(\w+)\s*[;(]")
 _BLOCK = re.compile(r"\b(?:begin|fork)\s*:\s*(\w+)")
@@ -88,11 +88,11 @@ class Names:
     """The names of a hidden testbench.
 
     Attributes:
-        scopes: What can stand before a dot: modules, instances, blocks, routines, packages, classes.
+        scopes: Names that can precede a dot: modules, instances, blocks, routines, packages, classes.
         routines: Functions and tasks, which a design can also call without a dot (upward name resolution).
-        used: Modules, packages and classes that the testbench itself is or uses. Others in the hidden sources are for
-            the design.
-        taken: Names that a design must not declare; Verilator would use its part in the place of the testbench's.
+        used: Modules, packages and classes of the testbench, or that it uses. Others in the hidden sources are for the
+            design.
+        taken: Names that a design must not declare, since Verilator would use its element instead of the testbench's.
     """
 
     def __init__(self, texts: Sequence[str], tops: Sequence[str]) -> None:
@@ -110,7 +110,7 @@ class Names:
         self.scopes = (declared | self.routines | self._names(inner)) - _WORDS
 
     def _unescaped(self, match: re.Match[str]) -> str:
-        """A word that the patterns find, for an escaped name; white space for all else."""
+        """For an escaped name, a word that the patterns find; for other matches, a space."""
         if match["escaped"] is None:
             return " "
         return f" {self._escaped.setdefault(match['escaped'], f'escaped_{len(self._escaped)}_')} "
@@ -121,25 +121,25 @@ class Names:
 
 
 Token = namedtuple("Token", "kind word key place module")
-"""A word of the design's text: ``name`` or the mark itself, the word, the same if it may be a keyword or a mark (else
-empty, since it is escaped), ``file:line``, and the number of its module."""
+"""A word of the design's text: ``name`` or the mark itself, the word, the word again unless it is escaped (then empty,
+since it cannot be a keyword or mark), ``file:line``, and the number of its module."""
 
 
 def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[str]:
     """Where a design uses more of the testbench than its own ports, in the preprocessed text of one of its sources,
-    `file`. Until the text has a `line directive, places count from its beginning; `show` shortens a file's name.
+    `file`. Lines count from the beginning of the text until a `line directive; `show` shortens a file's name.
     """
-    # What follows a directive in its line is read or not, depending on the directive. `odd_directives` refuses most of
-    # that; here it is looked through in both ways, to name what is found.
+    # Whether a compiler reads the text after a directive in its line depends on the directive. `odd_directives` refuses
+    # most of such text; here, both readings are searched, to name what is found.
     readings = [_tokens(text, file, names, show, to_the_end) for to_the_end in (False, True)]
     return list(dict.fromkeys(fault for tokens in readings for fault in _faults(tokens, names)))
 
 
 def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str]:
-    """Directives that are not known, do not begin their line, or have more than their arguments and comments in it.
+    """Directives that are unknown, do not begin their line, or have more than their arguments and comments in it.
 
-    After some directives, Icarus ignores the rest of the line, whatever begins there; after others it does not. In what
-    is left, all compilers read the same words.
+    After some directives, Icarus ignores the rest of the line, whatever begins there; after others it does not. Without
+    such directives, all compilers read the same words.
     """
     found, number, at = [], 1, 0
     for start in itertools.islice((line.start() for line in LINE_OF_C.finditer(text)), MOST):
@@ -159,8 +159,8 @@ def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str
 
 
 def takes_macros(own: Sequence[str], hidden: Sequence[str], source: re.Pattern[str]) -> bool:
-    """Whether the design's files may name a macro that the testbench's files define. Both are given by their
-    preprocessed texts; `source` finds the files that a text is of.
+    """Whether the design's files may name a macro that the testbench's files define. Both are given as preprocessed
+    texts; `source` finds the files that a text comes from.
     """
     raw, macros = _contents(own, source), set(_DEFINE.findall(_contents(hidden, source)))
     return bool(macros) and ("``" in raw or not macros.isdisjoint(re.findall(r"\w+", raw)))
@@ -175,10 +175,10 @@ def _contents(texts: Sequence[str], source: re.Pattern[str]) -> str:
 
 
 def hides_the_next(text: str) -> bool:
-    """Whether a compiler that reads another source after this text may not see it, or only from somewhere on.
+    """Whether a compiler may not see all of a source that it reads after this text.
 
-    The text leaves a comment open, or has a character outside of comments, strings and names that Icarus takes for the
-    end of all sources: NUL, or one beyond ASCII.
+    That is so if the text leaves a comment open or, outside comments, strings and names, has a character that Icarus
+    treats as the end of all sources: NUL or a non-ASCII one.
     """
     last = ""
     for match in TOKEN.finditer(text):
@@ -189,7 +189,7 @@ def hides_the_next(text: str) -> bool:
 
 
 def _arguments(text: str, directive: re.Match[str]) -> str | None:
-    """A directive's arguments, None if they are not what it takes."""
+    """A directive's arguments; None if they are not valid for it."""
     known = DIRECTIVES.get(directive.group()[1:])
     found = known.match(text, directive.end()) if known else None
     return found.group() if found else None
@@ -225,7 +225,7 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
 
 
 def _declares(tokens: Sequence[Token], at: int) -> bool:
-    """Whether a name is that of a module or the like, which begins here."""
+    """Whether a name is that of a module or another design element whose declaration begins here."""
     before = at - 1 if at and tokens[at - 1].key not in ("automatic", "static") else at - 2
     return before >= 0 and tokens[before].key in PARTS
 
@@ -244,7 +244,7 @@ def _is_call(tokens: Sequence[Token], at: int) -> bool:
 
 
 def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
-    """The words of a text without its directives and their arguments, or `to_the_end` of their lines."""
+    """The words of a text without its directives and their arguments (`to_the_end`: and the rest of their lines)."""
     known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.taken
     tokens: list[Token] = []
     number, module, at = 1, 0, 0
@@ -259,7 +259,7 @@ def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_t
             name = kind in ("name", "escaped")
             plain = word[1:] if kind == "escaped" else word
             if kind == "name" and text[match.start() - 1 : match.start()].isalnum() and not UNIT.fullmatch(word):
-                # "1stb" is the time 1s and the name tb, or the number 1 and the name stb.
+                # "1stb" is either the time 1s and the name tb, or the number 1 and the name stb.
                 ends = [word[at:] for at in range(len(word))]
                 plain = next((end for end in ends if end in known or UNNAMED.fullmatch(end)), word)
             key = "" if kind == "escaped" else plain
@@ -286,7 +286,7 @@ def _own_routines(tokens: Sequence[Token]) -> set[tuple[str, int]]:
 
 
 def _blocks_around(tokens: Sequence[Token]) -> dict[int, set[str]]:
-    """The names of the blocks around each ``disable``."""
+    """The names of the blocks around each ``disable``, by its index."""
     found: dict[int, set[str]] = {}
     open_: list[tuple[str, str]] = []
     for at, token in enumerate(tokens):

@@ -1,9 +1,9 @@
-"""Finds out which signals reached a service's processes from outside of the container: ``docs/scoring.md``, "Signals".
+"""Detects signals that reached a service's processes from outside the container: ``docs/scoring.md``, "Signals".
 
-The supervisor traces every process of a service (ptrace(2)), so it sees how each of them ends before its parent does,
-and each signal before it is delivered, with its sender. SIGKILL has no sender to be read. But a filter of system calls
-reports each one that a process of the service sends, the kernel counts those of its out-of-memory killer (`measures`),
-and that a process used up its processor time can be read from it. Any other comes from outside.
+The supervisor traces every process of a service (ptrace(2)), so it sees the end of each process before its parent does,
+and each signal, with its sender, before it is delivered. The sender of SIGKILL cannot be read. But a system call filter
+reports each SIGKILL that a process of the service sends, the kernel counts those of its out-of-memory killer
+(`measures`), and a process shows whether it used up its processor time. Any other SIGKILL comes from outside.
 """
 
 from __future__ import annotations
@@ -26,24 +26,24 @@ _LIBC.ptrace.argtypes = [ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c
 _LIBC.ptrace.restype = ctypes.c_long
 _TRACEME, _CONT, _DETACH, _GETSIGINFO, _SEIZE, _LISTEN, _GET_SYSCALL_INFO = 0, 7, 17, 0x4202, 0x4206, 0x4208, 0x420E
 _OPTIONS = 0x2 | 0x4 | 0x8 | 0x80
-"""Trace what a process starts by fork, vfork and clone, too, and stop where the filter says so."""
+"""Also trace what a process starts by fork, vfork and clone, and stop at system calls that the filter reports."""
 _EVENT_SECCOMP, _EVENT_STOP = 7, 128
 _WALL = 0x40000000
 _ENDED = (os.CLD_EXITED, os.CLD_KILLED, os.CLD_DUMPED)
 _SENT_BY_CALL, _QUEUED = (0, -6), -1
-"""`si_code` of kill and tkill; of sigqueue, whose caller chooses the sender."""
+"""`si_code` of kill and tkill, and of sigqueue, whose caller chooses the sender."""
 
 _STOPPING = {signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _HARMLESS = {*_STOPPING, signal.SIGCONT, signal.SIGCHLD, signal.SIGURG, signal.SIGWINCH}
-"""Signals that end no process by default. Those that stop one count if it is stopped when its time is over."""
+"""Signals that by default do not end a process. Stopping signals count if a process is stopped at its time limit."""
 _BY_ITSELF = {
     signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP, signal.SIGSYS,
     signal.SIGXCPU, signal.SIGXFSZ, signal.SIGPIPE, signal.SIGALRM, signal.SIGVTALRM, signal.SIGPROF,
 }  # fmt: skip
-"""Signals that a process gets by what it does itself."""
+"""Signals that a process causes itself."""
 _NEAR = 0.5
-"""Share of its limit of processor time from which on a process counts as killed for it. The kernel applies the limit to
-a time counted in ticks, which on a busy machine is far more than the exact one."""
+"""Share of its processor time limit from which a process counts as killed for it. The kernel applies the limit to time
+counted in ticks, which on a busy machine is far more than the exact time."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 _PR_SET_PDEATHSIG, _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 1, 22, 38
@@ -51,21 +51,21 @@ _CALLS = {
     "x86_64": (0xC000003E, {62: 1, 200: 1, 234: 2}, (129, 297, 424), 157),
     "aarch64": (0xC00000B7, {129: 1, 130: 1, 131: 2}, (138, 240, 424), 167),
 }
-"""By machine: its architecture's number; kill, tkill and tgkill, each with the place of the signal among its arguments;
+"""By machine: its architecture's number; kill, tkill and tgkill, each with the index of its signal argument;
 rt_sigqueueinfo, rt_tgsigqueueinfo and pidfd_send_signal; prctl."""
 _MOST = 20
-"""Signals that are kept of one service."""
+"""Maximum signals that are reported of one service."""
 _EVERY = -1
 """A target that stands for any process."""
 
 
 class Tracer:
-    """The tracer of the services' processes. It waits for all children of this process; nothing else may.
+    """Traces the services' processes. It waits for all children of this process, so nothing else may wait for them.
 
     Attributes:
         fd: Readable when there is something to `serve`.
         found: The signals from outside since `begin`.
-        held: Processes that a signal has stopped.
+        held: Processes that are stopped by a signal.
     """
 
     def __init__(self) -> None:
@@ -80,19 +80,19 @@ class Tracer:
         self.begin()
 
     def begin(self) -> None:
-        """Forget what was found, before the next service."""
+        """Reset before the next service."""
         self.found: list[Signal] = []
         self._known: set[int] = set()
         """The service's processes, ended ones included."""
         self._targets: set[int] = set()
-        """Whom they sent SIGKILL: processes, negative for groups, or `_EVERY`."""
+        """Targets of SIGKILL that they sent: process ids, negative group ids, or `_EVERY`."""
         self._forged = False
-        """Whether one of them sent a signal with a sender that it chose."""
+        """Whether one of them sent a signal with a forged sender."""
         self._warned = False
-        """Whether one of them got SIGXCPU, which comes before the limit of processor time unless that is the same."""
+        """Whether one of them got SIGXCPU: it comes before the kill for processor time, if its limit is lower."""
 
     def enter(self, *, execs: bool) -> None:
-        """In a traced child, the last step before it runs its program, by exec or in this process."""
+        """In a traced child: the last step before it runs its program, by exec or in this process."""
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         if not self.active:
@@ -100,10 +100,10 @@ class Tracer:
         _LIBC.ptrace(_TRACEME, 0, None, None)
         if not execs:
             os.kill(os.getpid(), signal.SIGSTOP)
-        _filter()  # after that kill, which no process would answer
+        _filter()  # last, since nothing handles its reports before `attach`
 
     def attach(self, child: Child, *, service: bool) -> None:
-        """In the parent: wait for the end of a child from now on; a service's, which called `enter`, is traced."""
+        """In the parent: wait for this child's end from now on. A service's child, which calls `enter`, is traced."""
         self._children[child.pid] = child
         if not service:
             return
@@ -112,18 +112,18 @@ class Tracer:
             return
         _, status = os.waitpid(child.pid, 0)
         if not os.WIFSTOPPED(status):
-            if os.WIFSIGNALED(status):  # nothing that it runs had begun, so the signal was not its own
+            if os.WIFSIGNALED(status):  # its program had not begun, so the signal was not its own
                 self._note(child.pid, os.WTERMSIG(status))
             self._end(child.pid, os.waitstatus_to_exitcode(status))
             return
-        # It stopped before its first instruction. Only what is seized can be stopped and continued as without a tracer.
+        # It stopped before its first instruction. Only seized processes can be stopped and continued as if untraced.
         with contextlib.suppress(OSError):  # it was killed
             _ptrace(_DETACH, child.pid, 0, signal.SIGSTOP)
             _ptrace(_SEIZE, child.pid, 0, _OPTIONS)
             os.kill(child.pid, signal.SIGCONT)
 
     def serve(self) -> None:
-        """Handle what has happened to the processes."""
+        """Handle all pending events of the processes."""
         with contextlib.suppress(BlockingIOError):
             os.read(self.fd, 1 << 16)
         with contextlib.suppress(ChildProcessError):  # there are none
@@ -131,7 +131,7 @@ class Tracer:
                 ended = event.si_code in _ENDED
                 if ended and event.si_status == signal.SIGKILL and event.si_code == os.CLD_KILLED:
                     self._judge_kill(event.si_pid)
-                # Only now does its parent see its end.
+                # Consuming the event lets its parent see the end.
                 with contextlib.suppress(ChildProcessError):
                     os.waitid(os.P_PID, event.si_pid, (os.WEXITED if ended else os.WSTOPPED) | os.WNOHANG | _WALL)
                 if ended:
@@ -174,7 +174,7 @@ class Tracer:
         _ptrace(_CONT, pid, 0, 0 if event else number)
 
     def _judge_signal(self, pid: int, number: int) -> None:
-        """Note a signal that is about to be delivered, if its sender is outside."""
+        """Record a signal that is about to be delivered, if it was sent from outside."""
         found = _read(_GETSIGINFO, pid, 0, 128)
         code, sender = struct.unpack_from("=8xi4xi", found)
         by_call = code in _SENT_BY_CALL and sender not in self._known
@@ -182,7 +182,7 @@ class Tracer:
             self._note(pid, number)
 
     def _judge_kill(self, pid: int) -> None:
-        """Note the end of a process by SIGKILL, unless it was sent inside or by a limit."""
+        """Record the end of a process by SIGKILL, unless the signal was sent inside or because of a limit."""
         with contextlib.suppress(OSError, ValueError, IndexError):
             with open(f"/proc/{pid}/status") as stream:
                 fields = dict(line.split(":", 1) for line in stream)
@@ -193,14 +193,14 @@ class Tracer:
             self._note(pid, signal.SIGKILL)
 
     def _read_call(self, pid: int) -> None:
-        """Remember to which process another sends a signal that cannot be caught."""
+        """Record the target of a reported system call that sends SIGKILL, or may forge a sender."""
         _, number, *arguments = struct.unpack_from("=B23xQ6Q", _read(_GET_SYSCALL_INFO, pid, 84, 84))
         _, kills, (*queueing, by_descriptor), prctl = _CALLS[os.uname().machine]
         target = ctypes.c_int(arguments[0]).value
         if number in kills:
             self._targets.add(target if target else -os.getpgid(pid))
         elif number == prctl:
-            self._targets.add(_EVERY)  # whose parent dies
+            self._targets.add(_EVERY)  # any process whose parent dies
         else:
             self._forged = self._forged or number in queueing or arguments[2] != 0
             if ctypes.c_int(arguments[2 if number == queueing[1] else 1]).value == signal.SIGKILL:
@@ -229,7 +229,7 @@ def _read(request: int, pid: int, address: int, size: int) -> bytes:
 
 
 def _works() -> bool:
-    """Whether a process may be traced here, and read what a filter stops. It takes a child to find out."""
+    """Whether processes can be traced here, tried with a child."""
     pid = os.fork()
     if not pid:
         _LIBC.ptrace(_TRACEME, 0, None, None)
@@ -250,7 +250,7 @@ def _works() -> bool:
 
 
 def _used_up(pid: int, warned: bool) -> bool:
-    """Whether an ended process may have been killed for its processor time."""
+    """Whether an ended process may have been killed for exceeding its processor time limit."""
     with open(f"/proc/{pid}/limits") as stream:
         ((warning, limit),) = (line.split()[3:5] for line in stream if line.startswith("Max cpu time"))
     with open(f"/proc/{pid}/stat") as stream:
@@ -266,14 +266,14 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 
 def _filter() -> None:
-    """Make this process, and all that it will start, stop at calls that send SIGKILL or forge a sender."""
+    """Make this process and its future descendants stop at calls that send SIGKILL or may forge a sender."""
     if os.uname().machine not in _CALLS:
         return
     architecture, kills, queueing, prctl = _CALLS[os.uname().machine]
     allow, trace = (_RETURN, 0, 0, _ALLOW), (_RETURN, 0, 0, _TRACE)
 
     def when(number: int, *tests: tuple[int, int]) -> list[tuple[int, int, int, int]]:
-        """Steps that trace a call, if each of these arguments has this value."""
+        """Instructions that trace a call if each tested argument has the given value."""
         steps = [
             step
             for at, (place, value) in enumerate(tests)

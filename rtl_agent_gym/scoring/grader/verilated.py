@@ -1,13 +1,13 @@
-"""Checks a design that Verilator is about to turn into a program for what it could do outside of the simulation.
+"""Checks, before Verilator turns a design into a program, what the program could do outside the simulation.
 
 Verilator prints two things without building anything. Its preprocessor prints the text that its compiler will read,
-with every macro, include and condition resolved; a search of it can name each place. Its compiler prints the elaborated
-design as JSON: every module, also those that it looked up in a folder, with macros, parameters and constants resolved.
-What is not in there is not in the program either, so the search of that decides: a text can be read in other ways than
-the compiler reads it. The JSON is searched as text, since a design determines how deep it is nested; a quotation mark
-in a name is escaped, so no name looks like a node.
+with every macro, include and condition resolved; a search of that text can name each place. Its compiler prints the
+elaborated design as JSON: every module, including those looked up in a folder, with macros, parameters and constants
+resolved. What is not in the JSON is not in the program, so the JSON decides; this module may read the text differently
+than the compiler does. The JSON is searched as text, since a design determines its nesting depth. Quotation marks in
+names are escaped, so no name looks like a node.
 
-Nothing watches the program while it runs, so file names must be constants, and a design that writes files is not built.
+Nothing guards the program while it runs, so file names must be constants, and a design that writes files is not built.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CONSTRUCTS = {
     b'"type":"C': "$c puts C++ of its own into the simulator",
     b'"type":"S': "`systemc puts text of its own into the simulator",
 }
-"""What a node does that begins like this."""
+"""What a node does, by the beginning of its text."""
 OUTSIDE = re.compile(
     rb'"dpi(?:Import|Export)":true|"type":"SYSTEM(?=[TF]")|"type":"UC(?=(?:STMT|FUNC)")|"type":"C(?=(?:STMT|EXPR)USER")'
     rb'|"type":"S(?=C(?:HDR|INT|IMP|IMPHDR|CTOR|DTOR)"|YSTEMCSECTION")'
@@ -45,7 +45,7 @@ FILE = re.compile(
     rb"""|(?P<computed>))[^\n]*"""
     rb"""(?:\n\s*\],\s*"modep": \[\s*\{"type":"CONST","name":"\d+'h(?P<mode>[\da-f]+)")?)?"""
 )
-"""A task that opens a file, and what it is given. Verilator prints texts as numbers, but not those of type string."""
+"""A task that opens a file, with its arguments. Verilator prints strings as numbers, except those of type string."""
 TASKS = {
     "FOPEN": "$fopen",
     "FOPENMCD": "$fopen",
@@ -58,7 +58,7 @@ INPUT = re.compile(
     rb'[^\n]*"direction":"(?:INPUT|(?:CONST)?REF)"',
     re.MULTILINE,
 )
-"""An input of a module, whose declarations have this indentation; those of tasks and functions are deeper."""
+"""An input of a module: its declarations have this indentation, those of tasks and functions a deeper one."""
 WRITTEN = re.compile(
     rb'(?P<part>"fromp": \[\s*\{)?"type":"VARX?REF"[^\n]*"access":"(?:WR|RW)"[^\n]*"varp":"(?P<label>\(\w+\))"'
 )
@@ -68,29 +68,29 @@ DECLARED = re.compile(
     rb'(?:[^\n]*?"direction":"(?P<way>\w+)")?'
 )
 USED = re.compile(rb'"loc":"(?P<file>\w+),[^\n]*"(?:varp|taskp)":"(?P<label>\(\w+\))"')
-"""A use of a variable or a routine; a port that is connected has another key."""
+"""A use of a variable or a routine; connected ports have a different key."""
 PORT_OR_INITIAL = re.compile(
     rb'^(?P<indent> *)\{"type":"(?:PIN"[^\n]*"modVarp":"(?P<port>\(\w+\))"|INITIALSTATIC")[^\n]*\n'
     rb"(?P<inside>(?:(?P=indent) [^\n]*\n)*)",
     re.MULTILINE,
 )
-"""A connected port, or the value that a variable begins with; what is inside has a deeper indentation."""
+"""A connected port, or a variable's initial value; the lines inside have a deeper indentation."""
 BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
-"""What Verilator calls its own sources. One is a package with `$c`."""
+"""Verilator's names for its own sources. One of them is a package that uses `$c`."""
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
 LOC = re.compile(rb'"loc":"(\w+),(\d+):')
 RESOLVED = {"$fopen", "$readmemh", "$readmemb"}
-"""Tasks that `check_tree` judges by the file name that the compiler resolved, or refuses where there is none."""
+"""Tasks that `check_tree` judges by the file name that the compiler resolved, or refuses if there is none."""
 DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
 READ_MODES = (b"r", b"rb")
 
 Elaborated = namedtuple("Elaborated", "tree files read")
-"""An elaborated design: its JSON, the names of files by their letter, and every file that the compiler read."""
+"""An elaborated design: its JSON, the file names by their letters in it, and every file that the compiler read."""
 
 
 def elaborate(arguments: list[str], folder: str, cwd: str | None = None) -> tuple[bytes, Elaborated | None]:
-    """Elaborate a design: what Verilator printed, and the design, or None if it failed. The arguments must build
-    nothing; `folder` is a private one for the output.
+    """Elaborate a design. Returns Verilator's error output and the design, or None if it failed. The arguments must not
+    build anything; `folder` is a private folder for the output.
     """
     outputs = ["--json-only", "--json-only-output", f"{folder}/.tree", "--json-only-meta-output", f"{folder}/.meta"]
     command = [f"{TOOLS}/verilator", *arguments, *outputs, "--Mdir", folder]
@@ -110,7 +110,7 @@ def elaborate(arguments: list[str], folder: str, cwd: str | None = None) -> tupl
 
 
 def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """What an elaborated design, which may read `named` files anywhere, would do: (violations, why it is not built)."""
+    """Check an elaborated design, which may read `named` files anywhere: (violations, reasons not to build it)."""
     reaching = [(_place(design, node.start()), CONSTRUCTS[node[0]]) for node in OUTSIDE.finditer(design.tree)]
     violations = [f"{place}: {what}" for place, what in reaching if not place.startswith(BUILT_IN)]
     refused: list[str] = []
@@ -132,8 +132,8 @@ def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str]
 
 
 def written_inputs(design: Elaborated) -> list[str]:
-    """Why a design with a hidden testbench is not built: a module writes its own input, as Verilator allows where the
-    source switches its error off. In the program, that is the signal behind the port.
+    """Reasons not to build a design with a hidden testbench: a module writes its own input, which Verilator allows if
+    the source disables the error. In the program, that writes the signal connected to the port.
     """
     names = {port["label"]: _name(port) for port in INPUT.finditer(design.tree)}
     return [
@@ -145,10 +145,10 @@ def written_inputs(design: Elaborated) -> list[str]:
 
 
 def reached_signals(design: Elaborated) -> list[str]:
-    """Why a design with a hidden testbench is not built: it uses a variable or a routine of the testbench other than by
-    its ports, or has an output in the place of an input, so that both write one signal.
+    """Reasons not to build a design with a hidden testbench: it uses a variable or a routine of the testbench other
+    than through its ports, or has an output in place of an input, so that both write one signal.
 
-    Verilator finds a name upwards in the hierarchy and outside of all modules, however the text is divided.
+    Verilator finds names upwards in the hierarchy and outside all modules, however the text is divided into files.
     """
     own = {letter.encode(): is_own(name) for letter, name in design.files.items() if name not in BUILT_IN}
     declared = {node["label"]: node for node in DECLARED.finditer(design.tree)}
@@ -182,14 +182,14 @@ def _name(node: re.Match[bytes]) -> str:
 
 
 def _place(design: Elaborated, at: int) -> str:
-    """The place of a node, as ``file:line``; `line directives can claim another."""
+    """The place of a node, as ``file:line``, which `line directives can falsify."""
     line = design.tree.rfind(b"\n", 0, at)
     found = LOC.search(design.tree, line + 1)
     return f"{short(design.files.get(found[1].decode(), '?'))}:{int(found[2])}" if found else "?"
 
 
 def file_fault(task: str, path: str, *, reads: bool) -> tuple[bool, str | None]:
-    """Whether opening a file is a violation, and what is wrong with it; None if nothing is."""
+    """Whether opening a file is a violation, and what is wrong with that; None if nothing is wrong."""
     shown = repr(path)
     places = {os.path.normpath(os.path.join(os.getcwd(), path)), os.path.realpath(path.replace("\0", "?"))}
     secret = any(below(place, SECRET) for place in places)
@@ -208,11 +208,11 @@ def file_fault(task: str, path: str, *, reads: bool) -> tuple[bool, str | None]:
 
 
 def looked_up(text: bytes, design: Elaborated, arguments: list[str], folder: str) -> list[str]:
-    """Why a design is not built: it has modules of the candidate that Verilator looked up by their names.
+    """Reasons not to build a design: it has submitted modules that Verilator looked up by their names.
 
-    The preprocessed text of all sources is elaborated once more, alone, where no folder of the candidate is searched.
-    If that needs no other file than before, none of the candidate's was looked up. `text` is that of the sources which
-    Verilator's arguments name; `folder` is a private one, without any files but this module's.
+    The preprocessed text of all sources is elaborated again, alone and without searching submitted folders. If that
+    reads no other files than before, no submitted module was looked up. `text` is the preprocessed text of the sources
+    in Verilator's arguments; `folder` is a private folder with no files but this module's.
     """
     named = {os.path.realpath(word) for word in arguments if os.path.isfile(word)}
     read = {os.path.realpath(path) for path in design.read}
@@ -229,7 +229,7 @@ def looked_up(text: bytes, design: Elaborated, arguments: list[str], folder: str
 
 
 def _elsewhere(arguments: list[str], sources: set[str]) -> list[str]:
-    """Arguments for another working folder, without sources and without folders of the candidate that are searched."""
+    """Arguments for another working folder, without the sources and without submitted folders that are searched."""
     found: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -247,7 +247,7 @@ def _elsewhere(arguments: list[str], sources: set[str]) -> list[str]:
 
 
 def _hidden(folder: str) -> bool:
-    """Whether a folder that is searched is none of the candidate's, nor one that Verilator would search anyway."""
+    """Whether a searched folder is neither a submitted one nor one that Verilator would search anyway."""
     path = os.path.realpath(folder)
     return not below(path, READABLE) and path != os.getcwd()
 
@@ -258,7 +258,7 @@ TOKEN = re.compile(
     r"|(?P<raw>\(\*(?=[ \t\f\r\n]*[A-Za-z_\\])|\btable\b)|(?P<cooked>\*\)|\bendtable\b)",
     re.DOTALL | re.ASCII,
 )
-"""Between `raw` and `cooked`, an attribute or a table, the compiler knows no strings, comments or escaped names."""
+"""Between `raw` and `cooked` (an attribute or a table), the compiler sees no strings, comments or escaped names."""
 LINE = re.compile(r'[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"[ \t]*(\d?)[^\n]*')
 ARGUMENT = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*(?=[,)])')
 MODE = re.compile(r'\s*,\s*"(rb?)"\s*\)')
@@ -267,18 +267,18 @@ RAW = re.compile(r"\$c(?:\d+|pure)?")
 MODES = ("build", "exe", "binary", "cc", "sc", "main", "lint-only", "xml-only", "json-only", "dpi-hdr-only")
 """Modes that cannot be combined with -E."""
 HARMLESS = {"--lint-only", "-lint-only", "--version", "-version", "-V", "-E", "--getenv"}
-"""Options with which nothing is built."""
+"""Options with which Verilator builds nothing."""
 SOURCES, OPTIONS_FILES = (".v", ".sv"), ("f", "F")
 LISTED = re.compile(r"(?!-+[fF]$)[\w.+=:-]*(?:/[\w.+=:-]+)*", re.ASCII)
-"""A word of a file of options that means nothing but itself: no comment, variable or quotation."""
+"""A word of an options file without special meaning: no comment, variable or quotation."""
 FOREIGN_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".sp", ".o", ".a", ".so", ".vlt")
 """Endings of files that Verilator does not read as Verilog."""
 
 
 def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | None, bytes, list[str], list[str]]:
-    """What a build would do: its exit status if it fails on these sources, else None; what it printed then;
-    violations; refusals. With `testbench`, a design may be connected to a hidden testbench by ports only. `folder` is
-    an empty one for Verilator's output.
+    """Check a build before it runs: its exit status if it would fail, else None; what it printed then; violations;
+    refusals. With `testbench`, a design may be connected to a hidden testbench by ports only. `folder` is an empty
+    folder for Verilator's output.
     """
     # Without the text nothing can be checked, so nothing is built.
     arguments = _with_listed(arguments)
@@ -295,7 +295,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     violations, refusals = check_preprocessed(text, arguments)
     read = [f"M {path}" for path in design.read if not path.startswith("/usr/")]
     certain, refused = check_tree(design, named_files(arguments, read))
-    # The text names places better, and the elaborated design hides nothing.
+    # The text gives better places, and the elaborated design is complete.
     violations, refusals = violations or certain, refusals or refused
     refusals += looked_up(done.stdout, design, kept, folder)
     if CLAIMS_BUILT_IN.search(done.stdout):
@@ -308,7 +308,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
 
 
 def _with_listed(arguments: list[str]) -> list[str]:
-    """The arguments with the words of files of options in their place, unless a file has more than plain words."""
+    """The arguments with each options file replaced by its words, unless it has more than plain words."""
     found: list[str] = []
     words = iter(arguments)
     for word in words:
@@ -337,7 +337,7 @@ def _beyond_ports(kept: list[str], read: list[str]) -> Reach:
 
 
 def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list[str]]:
-    """What a design would do, from the output of Verilator's preprocessor: (violations, why it is not built)."""
+    """Check the output of Verilator's preprocessor: (violations, reasons not to build the design)."""
     allowed = READABLE + tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
     violations: list[str] = []
     refused: list[str] = []
@@ -377,7 +377,7 @@ def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list
 
 
 def _task_fault(name: str, text: str, at: int) -> tuple[bool, str | None]:
-    """Whether a task is a violation, and what is wrong with it; None if nothing is."""
+    """Whether a task is a violation, and what is wrong with it; None if nothing is wrong."""
     if RAW.fullmatch(name):
         return True, f"{name} puts C++ of its own into the simulator"
     if name in HOSTILE:

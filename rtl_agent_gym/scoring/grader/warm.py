@@ -2,8 +2,8 @@
 
 Importing pytest and cocotb's runner takes a third of a small harness's time. A scoring sandbox waits for its submission
 anyway, so its supervisor imports them meanwhile. Each service whose command is a plain call of pytest runs in a fork of
-it. The fork looks to its program like a new interpreter. Where a command, a variable or a file makes that uncertain,
-the service gets a new interpreter.
+the supervisor. To the service, the fork looks like a new interpreter. If a command, a variable or a file makes that
+uncertain, a new interpreter is started.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ SHELLS = ("sh", "/bin/sh", "bash", "/bin/bash", "/usr/bin/bash")
 PLAIN = re.compile(r"[\w@%+=:,./ -]+")
 """Text that a shell only splits into words."""
 DECIDING = ("PYTHON", "COVERAGE", "LANG", "LC_", "LD_", "MALLOC_", "GLIBC_", "TZ", "PATH", "BASH", "ENV")
-"""Prefixes of variables that an interpreter, or the program that starts it, reads only at its start."""
+"""Prefixes of variables that an interpreter, or the program that starts it, reads only when it starts."""
 HIDDEN = ("/src", "/code/src")
 """Folders of a harness's own modules."""
 FOLLOWED = ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
-"""Exceptions: variables that a fork can apply later, or that already have this effect."""
+"""Exceptions: variables that a fork can apply later, or whose effect it already has."""
 
 _base_path: list[str] = []
 
 
 def preload() -> None:
-    """Import what such a harness will import. To be called once, before the request is read."""
+    """Import what such a harness will import. Call this once, before the request is read."""
     _base_path[:] = [folder for folder in sys.path if folder]
-    gc.disable()  # nearly all that is made now stays
+    gc.disable()  # nearly all new objects stay
     try:
         for name in MODULES:
             importlib.import_module(name)
@@ -65,7 +65,7 @@ def words_of(argv: Sequence[str]) -> tuple[list[str] | None, bool]:
 
 
 def can_start(argv: Sequence[str], env: Mapping[str, str], cwd: str) -> bool:
-    """Whether a fork would behave like a new interpreter. `env` are the variables that a service adds."""
+    """Whether a fork would behave like a new interpreter. `env` has the variables that a service adds."""
     words, _ = words_of(argv)
     if words is None or not _base_path or shutil.which("pytest") != PROGRAM:
         return False
@@ -114,7 +114,7 @@ def _become(argv: list[str], env: dict[str, str], cwd: str) -> None:
 
 
 def _exit_code() -> int:
-    """Run pytest and return its exit status as `sys.exit` would set it."""
+    """Run pytest, and return the exit status that `sys.exit` would set."""
     import pytest
 
     try:

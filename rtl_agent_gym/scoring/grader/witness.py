@@ -1,4 +1,4 @@
-"""Reports to the supervisor of a grading what the tests did. Without a supervisor it does nothing.
+"""Reports the results of tests to the supervisor of a grading. Without a supervisor, it does nothing.
 
 `rtl_gym_site` (in the image) calls `complete` on two modules of cocotb: the regression manager, which then reports each
 test as it ends, and the runner, which then reports what it reads from a results file.
@@ -21,11 +21,11 @@ from .line import SOCKET, Line
 from .messages import Message
 
 GRADED = "RTL_GYM_SEED"
-"""An environment variable that every service of a grading has."""
+"""An environment variable that is set for every service of a grading."""
 
 
 class _Witness:
-    """The line of a process to the supervisor, opened at the first message. Its threads take turns."""
+    """A process's connection to the supervisor, opened at the first message and shared by its threads with a lock."""
 
     def __init__(self) -> None:
         self.line: Line | None = None
@@ -60,7 +60,7 @@ class _Witness:
 
 
 def _connect(patient: bool) -> Line | None:
-    """A new connection; None without a supervisor. In a grading there is one, so there it retries without end."""
+    """A new connection; None without a supervisor. With `patient`, as in a grading, it retries until there is one."""
     while True:
         try:
             return Line(SOCKET)
@@ -74,7 +74,7 @@ _witness = _Witness()
 
 
 def _forget_line() -> None:
-    """In a new child of a fork: close its copy of its parent's line. It opens its own at its first message."""
+    """In a forked child: close its copy of the parent's connection. It opens a new one at its first message."""
     global _witness
     if _witness.line is not None:
         _witness.line.close()
@@ -115,7 +115,7 @@ def _complete_runner(module: ModuleType) -> None:
 
 
 def _complete_regression(module: ModuleType) -> None:
-    # Now, while our finder is the first: cocotb puts pytest's before it when it imports the tests.
+    # Import it now, while our finder comes first: cocotb puts pytest's before it when it imports the tests.
     import cocotb.result  # type: ignore[import-not-found,unused-ignore] # noqa: F401
 
     atexit.register(leave_garbage)
@@ -138,7 +138,7 @@ def _seeding(method: Callable[..., Any]) -> Callable[..., Any]:
 
         given = {"COCOTB_RANDOM_SEED", "RANDOM_SEED"} & set(os.environ)
         given |= {"seed", "ntb_random_seed"} & set(cocotb.plusargs)
-        # cocotb would use the time. The tests have not been imported yet.
+        # cocotb would use the time as the seed. The tests have not been imported yet.
         if not given and (seed := _witness.seed()) is not None:
             cocotb.RANDOM_SEED = seed
             random.seed(seed)

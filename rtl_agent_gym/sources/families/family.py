@@ -296,7 +296,7 @@ template = partial(harness_file, package=__package__)
 
 
 def level_line(role: str, name: str, acts: str) -> SpecificationLine:
-    """The line of an input with a polarity: `name` is what the input is called, `acts` what the design then does."""
+    """The line of an input with a polarity: what it is called (`name`), and what the design does while it is active."""
     port, word, level = f"`{{{role}}}`", f"{{{role}_word}}", f"{{{role}_level}}"
     return SpecificationLine(
         (

@@ -113,7 +113,7 @@ def _read_minuend(other: str) -> Exchange:
 
 
 def _read_saturation(fields: Fields) -> Exchange:
-    """The misread second operation: it saturates after ``mul``, ``xor``, ``from`` and ``sub``, and wraps after others."""
+    """The misread second operation: saturating after ``mul``, ``xor``, ``from`` and ``sub``, wrapping after others."""
     return SATURATING if fields["first"] in ("mul", "xor", "from", "sub") else WRAPPING
 
 

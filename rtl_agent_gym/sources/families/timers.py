@@ -1,4 +1,4 @@
-"""Timers that count cycles after a start; they vary in period, direction, effect of a second start, levels and reset."""
+"""Timers that count cycles after a start; they vary in period, direction, effect of a restart, levels and reset."""
 
 from __future__ import annotations
 

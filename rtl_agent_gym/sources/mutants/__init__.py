@@ -1,1 +1,1 @@
-"""Mutants: right designs with one small change each, graded, and the debugging problems made of them."""
+"""Mutants: correct designs with one small change each, their verdicts, and the debugging problems made from them."""

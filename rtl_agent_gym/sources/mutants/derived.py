@@ -1,7 +1,7 @@
-"""Debugging problems made of mutants: the source ``…+mutants?count=100&seed=7&hint=symptom``.
+"""Debugging problems made from mutants: the source ``…+mutants?count=100&seed=7&hint=symptom``.
 
-Only mutants whose verdict is known to be ``killed`` become problems. What is not known must be graded first, which
-``rtl-agent-gym problems mutate`` does.
+Only mutants with the verdict ``killed`` become problems. Mutants without a verdict must first be graded, with
+``rtl-agent-gym problems mutate``.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from ..derivation import DerivedOptions, derived_id, parse_derived
 from .mutant import Mutant, Verdict, VerdictStore, design_key, draw_mutants, problem_mutants
 
 Hint = Literal["none", "check", "symptom"]
-"""What the task says of the bug: nothing, the names of the hidden checks that fail, or also how the first of them
-fails."""
+"""What the task says about the bug: nothing, the names of the hidden checks that fail, or also how many fail (or that
+the simulation does not end)."""
 
 TASK = "docs/task.md"
 _DERIVED = re.compile(r"_mutant_[0-9a-f]{16}(?:_\d+)?$")
 _LONGEST = 400
-"""Characters of a symptom."""
+"""Maximum length of a symptom, in characters."""
 
 
 def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hint) -> Problem:
     """The problem of finding and repairing a mutant's bug.
 
-    The agent starts with the source's files and the design, one file of it mutated; the hidden tests are the source's.
-    The source's task is in `TASK`, since the design must still do what it asks for.
+    The agent starts with the files of the original problem and the design, one file of it mutated. The hidden tests are
+    the original's, and the original's task is in `TASK`, since the design must still meet it.
     """
     task = task_path(problem)
     return Problem(
@@ -55,12 +55,12 @@ def derived_problem(problem: Problem, mutant: Mutant, verdict: Verdict, hint: Hi
 
 
 def is_derived(problem: Problem) -> bool:
-    """Whether `derived_problem` made a problem."""
+    """Whether a problem was made by `derived_problem`."""
     return _DERIVED.search(problem.id) is not None
 
 
 def task_text(problem: Problem) -> str:
-    """The task that a right design was written for, as a document beside it."""
+    """The task for which the design was written, as a document beside the design."""
     heading = "The design in `rtl/` was written for this task, and is to do what it asks for."
     if set(problem.targets) & set(problem.context):  # it was to be changed or repaired
         heading += (
@@ -85,7 +85,7 @@ def _prompt(task: str, verdict: Verdict, hint: Hint) -> str:
 
 
 def task_path(problem: Problem) -> str:
-    """The path of `task_text`, which no other file has."""
+    """A path for `task_text` that no other file has."""
     taken, path, number = {*problem.context, *(problem.golden or {})}, TASK, 1
     while path in taken:
         number += 1
@@ -94,15 +94,15 @@ def task_path(problem: Problem) -> str:
 
 
 def with_design(problem: Problem, designs: Path) -> Problem:
-    """The problem with the design of a folder as its reference solution; as it is if the folder has none.
+    """The problem with its design in `designs` as the reference solution; unchanged if there is no such design.
 
     Args:
-        problem: Whose id, or its id without ``cvdp_agentic_``, names its folder.
-        designs: Holds the folders, with the files of each design at their paths. ``x.sv.patch`` is ``x.sv`` as a
-            unified diff of the file of another design, which its first line names.
+        problem: Its id, with or without ``cvdp_agentic_``, is the name of the design's folder.
+        designs: Contains a folder per design, with the files at their paths. ``x.sv.patch`` stands for ``x.sv`` as a
+            unified diff against a file of another design, which its first line names.
 
     Raises:
-        UsageError: There is no such folder, or a file cannot be read or a patch not applied.
+        UsageError: `designs` does not exist, a file cannot be read, or a patch cannot be applied.
     """
     if not designs.is_dir():
         raise UsageError(f"{designs}: there is no such folder of designs")
@@ -121,7 +121,7 @@ def _read(designs: Path, name: str) -> dict[str, str]:
                 text = path.read_text(encoding="utf-8")
                 files[inside.removesuffix(".patch")] = _patched(designs, text) if inside.endswith(".patch") else text
             except (OSError, UnicodeDecodeError, UnidiffParseError, ProblemError, ValueError) as error:
-                raise UsageError(f"{path}: no file of a design: {error}") from error
+                raise UsageError(f"{path}: cannot be read as a file of a design: {error}") from error
     return files
 
 
@@ -134,12 +134,12 @@ def _patched(designs: Path, text: str) -> str:
 
 
 class MutantOptions(DerivedOptions):
-    """What may follow the question mark; the first problems of a seed are the same for every count."""
+    """Options after the question mark. With the same seed, a larger count only adds problems at the end."""
 
     count: int = Field(default=100, ge=1, le=1_000_000)
-    """How many problems."""
+    """Number of problems."""
     hint: Hint = "symptom"
-    """What the task says of the bug: none; check: the names of the hidden checks that fail; symptom: also how many
+    """What the task says about the bug: none; check: the names of the hidden checks that fail; symptom: also how many
     fail, or that the simulation does not end."""
 
 
@@ -147,14 +147,14 @@ class Candidate(NamedTuple):
     """A mutant that may become a problem."""
 
     problem: Problem
-    """Its source."""
+    """The original problem."""
     design: str
-    """The source's `design_key`."""
+    """The `design_key` of the original problem."""
     mutant: Mutant
 
 
 class Derived(NamedTuple):
-    """A problem made of a mutant, and the evidence that the mutant is wrong."""
+    """A problem made from a mutant, and the evidence that the mutant is wrong."""
 
     problem: Problem
     source: Problem
@@ -169,10 +169,10 @@ def read_source(source: str) -> Iterator[Located]:
 
 
 def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
-    """The mutants of problems in the order in which they are tried: of each problem in turn, of each operator in turn.
+    """The mutants in the order in which they are tried, alternating between problems and between operators.
 
-    Problems without a reference solution have none. Neither have those that begin with a whole repository, as what is
-    derived from them would be graded in another way, and those that are mutants: their tasks tell of another bug.
+    Problems without a reference solution are skipped. So are those with a repository checkout, since problems derived
+    from them would be graded differently, and those made from mutants, since their tasks describe another bug.
     """
     with_golden = [
         problem
@@ -190,12 +190,12 @@ def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
 def derive(
     source: str, problems: Sequence[Problem], options: MutantOptions, store: VerdictStore | None = None
 ) -> Iterator[Derived]:
-    """The debugging problems made of mutants of `problems`. `source` is their name for messages.
+    """The debugging problems made from mutants of `problems`. `source` is their name in messages.
 
-    Without a store, verdicts are those of the package and the user's cache.
+    By default, verdicts come from the package and the user's cache.
 
     Raises:
-        UsageError: There are fewer mutants, or a verdict is not known. The message says what to do.
+        UsageError: There are too few mutants, or a verdict is missing. The message says what to do.
     """
     store, left = store or VerdictStore(), options.count
     for candidate in enough_candidates(source, problems, options):
@@ -203,8 +203,8 @@ def derive(
         if verdict is None:
             base = source.rpartition("+mutants")[0]
             raise UsageError(
-                f"{source}: the mutants of {candidate.problem.id} are not graded yet, so it is not known which have a "
-                f"bug that the tests see; grade them once with: rtl-agent-gym problems mutate '{base}' "
+                f"{source}: the mutants of {candidate.problem.id} have not been graded yet, so it is unknown which of "
+                f"them the tests detect; grade them once with: rtl-agent-gym problems mutate '{base}' "
                 f"--count {options.count} --seed {options.seed} --out FILE.jsonl"
             )
         if verdict.outcome == "killed":
@@ -220,29 +220,29 @@ def enough_candidates(source: str, problems: Sequence[Problem], options: MutantO
     """All `candidates`, in their order.
 
     Raises:
-        UsageError: There are fewer than wanted, whatever the tests say of them.
+        UsageError: There are fewer than requested, even if the tests reject all of them.
     """
     found = list(candidates(problems, options.seed))
     if found and len(found) < options.count:
         raise UsageError(
-            f"{source}: its reference solutions have {len(found)} mutants in all, of which tests reject only a part; "
-            f"{options.count} problems cannot be made of them: choose a smaller count"
+            f"{source}: its reference solutions have {len(found)} mutants in all, and the tests reject only some of "
+            f"them, so {options.count} problems cannot be made; choose a smaller count"
         )
     if not found and problems and all(map(is_derived, problems)):
         raise UsageError(f"{source}: its problems are mutants, which are not mutated again")
     if not any(problem.golden for problem in problems):
         raise UsageError(
-            f"{source}: no problem of it has a reference solution; give right designs of your own: "
+            f"{source}: none of its problems has a reference solution; give your own correct designs with: "
             "rtl-agent-gym problems mutate SOURCE --designs DIR --out FILE.jsonl"
         )
     return found
 
 
 def too_few(source: str, wanted: int, found: int) -> str:
-    """The message for a source with fewer mutants that its tests reject than wanted."""
+    """The error message for a source whose tests reject fewer mutants than requested."""
     if found == 0:
-        return f"{source}: no problem of it has a reference solution with mutants that its tests reject"
-    return f"{source}: there are only {found} mutants that the tests reject, not {wanted}; choose count={found} or less"
+        return f"{source}: none of its problems has a reference solution with mutants that its tests reject"
+    return f"{source}: the tests reject only {found} of the mutants, not {wanted}; choose count={found} or less"
 
 
 def _drawn(problem: Problem, seed: int) -> Iterator[Candidate]:

@@ -1,19 +1,19 @@
-"""Whether a mutant is equivalent to the reference, as Yosys proves it inside a sandbox.
+"""Equivalence of a mutant and the reference, checked by Yosys inside a sandbox.
 
-Two questions are asked, in this order, of each module that the hidden tests run on:
+Two checks are made, in this order, for each top module of the hidden tests:
 
-1. *Proved.* Every register becomes an input (its value) and outputs (next value, clock, reset), in both designs, and a
-   SAT solver looks for an input for which an output differs. Where there is none, the designs are the same hardware.
-   (In a simulation, a blocking assignment may race with another process. The standard leaves open which of them
-   comes first, so a test cannot rely on that.) It says nothing of mutants whose registers have other names or widths,
-   or that differ only in states that cannot be reached.
-2. *Bounded.* Both designs start with undefined registers, and the solver looks for a sequence of inputs after which an
-   output that the reference defines differs. `Finding.steps` is the longest length for which there is none; a clock
-   cycle is two steps. If it finds one, the mutant *differs*.
+1. *Proved.* In both designs, every register is replaced by an input (its value) and outputs (next value, clock, reset),
+   and a SAT solver searches for an input for which an output differs. If there is none, the designs are the same
+   hardware. (In a simulation, a blocking assignment may race with another process. The standard does not define which
+   comes first, so a test cannot rely on it.) This check cannot decide about mutants whose registers have other names or
+   widths, or that differ only in unreachable states.
+2. *Bounded.* Both designs start with undefined registers, and the solver searches for a sequence of inputs after which
+   an output that the reference defines differs. `Finding.steps` is the greatest length without such a sequence; a clock
+   cycle is two steps. If there is such a sequence, the mutant *differs*.
 
-A difference holds for the parameters' defaults. A proof also holds for another value of each parameter that is a plain
-number, one at a time: otherwise changes in code that the defaults leave out would be equivalent. Where simulators and
-Yosys read a source differently, nothing is proved (`beyond_yosys`).
+A difference holds for the default parameters. A proof is repeated with another value of each numeric parameter, one at
+a time, since changes in code that the defaults exclude would otherwise count as equivalent. Nothing is proved if
+simulators and Yosys may read the source differently (`beyond_yosys`).
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from ..suites.common import plain
 from .mutant import Equivalence
 
 STEPS = (4, 8, 16, 24)
-"""The lengths of the sequences that are searched, in steps; two steps are a clock cycle."""
+"""The lengths of the input sequences that are searched, in steps; two steps are a clock cycle."""
 PROOF_SECONDS, SEARCH_SECONDS = 20, 10
-"""Time limits of a proof, and of a search for each length."""
+"""Time limits of a proof, and of the search for each length."""
 _WHOLE = PROOF_SECONDS + SEARCH_SECONDS * len(STEPS) + 60
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -43,27 +43,27 @@ _DIFFERENT = re.compile(
     r"'[sS]?[bBoOhHdD]?[\w?]*[zZ]|\b(?:YOSYS|SYNTHESIS|unique0?|priority(?=\s+(?:case|if)))\b|#\s*\d"
     r"|@\s*\((?![^)]*\b(?:pos|neg)edge\b)\s*[^*\s][^)]*\)"
 )
-"""Unknown and high-impedance values, text for synthesis only, promises to it, delays, and lists of levels."""
+"""High-impedance values, synthesis-only text, promises to synthesis tools, delays, level-sensitive event lists."""
 _PARAMETERS = re.compile(r"\bparameter\b((?:[^;()]++|\((?:[^()]++|\([^()]*+\))*\))*)")
 _PARAMETER = re.compile(r"(?:^|,)(?!\s*localparam\b)[^=,]*?\b([A-Za-z_]\w*)\s*=\s*(?:1'[bdh])?(\d{1,4})\s*(?=,|$)")
-"""In a list of `_PARAMETERS`, one whose default is a plain number."""
+"""A parameter in a match of `_PARAMETERS` whose default is a plain number."""
 _PROVED, _DIFFERS = "no model found: SUCCESS!", "model found: FAIL!"
 
 
 class Finding(NamedTuple):
-    """What Yosys found."""
+    """The result of a comparison by Yosys."""
 
     equivalence: Equivalence
     steps: int = 0
-    """For ``bounded``: the steps for which no difference was found."""
+    """For ``bounded``: the number of steps for which no difference was found."""
     why: str = ""
-    """For ``unknown``: what Yosys could not do."""
+    """For ``unknown``: the reason."""
 
 
 async def compare(
     problem: Problem, right: Mapping[str, str], other: Mapping[str, str], provider: SandboxProvider
 ) -> Finding:
-    """Compare the RTL of a reference and a mutant, text by path. Hidden tests name the sources and top modules.
+    """Compare the RTL of a reference and a mutant (text by path), with the sources and tops that hidden tests name.
 
     Raises:
         SandboxError: The machine failed.
@@ -92,7 +92,7 @@ async def compare(
             await sandbox.close()
     except SandboxBroken as error:  # Yosys needed too much memory
         return Finding("unknown", why=str(error))
-    # Of several top modules, the weakest finding counts, but a difference counts most.
+    # With several top modules, the weakest result counts, but a difference outweighs all others.
     order: tuple[Equivalence, ...] = ("differs", "unknown", "bounded", "proved")
     return min(findings, key=lambda finding: (order.index(finding.equivalence), finding.steps))
 
@@ -102,7 +102,7 @@ async def _run(sandbox: Sandbox, script: str) -> str:
 
 
 async def _prove(sandbox: Sandbox, sources: Sequence[str], top: str, texts: Sequence[str]) -> Finding:
-    """``proved``, ``unknown`` if a proof would say nothing here, or empty: then a difference is worth a search."""
+    """``proved``; ``unknown`` if a proof would not be conclusive; empty if a search for a difference should follow."""
     output = await _run(sandbox, _proof(sources, top))
     if _PROVED not in output:
         error = re.search(r"^ERROR: (.*)$", output, re.MULTILINE)
@@ -117,7 +117,7 @@ async def _prove(sandbox: Sandbox, sources: Sequence[str], top: str, texts: Sequ
 
 
 def beyond_yosys(texts: Iterable[str]) -> str:
-    """What sources have that Yosys reads differently than simulators do; empty if nothing."""
+    """The first construct that Yosys may read differently from simulators; empty if there is none."""
     for text in texts:
         if match := _MARKED.search(text):
             return repr(match[0])
@@ -127,7 +127,7 @@ def beyond_yosys(texts: Iterable[str]) -> str:
 
 
 def other_parameters(texts: Iterable[str], top: str) -> list[tuple[str, int]]:
-    """For each parameter of a module with a plain number as its default, its name and another value."""
+    """The name and another value of each parameter of the module `top` whose default is a plain number."""
     for text in texts:
         if match := re.search(rf"\bmodule\s+{re.escape(top)}\b(.*?)\bendmodule\b", plain(text), re.DOTALL):
             found = [pair for several in _PARAMETERS.findall(match[1]) for pair in _PARAMETER.findall(several)]
@@ -136,7 +136,7 @@ def other_parameters(texts: Iterable[str], top: str) -> list[tuple[str, int]]:
 
 
 def _both(sources: Sequence[str], top: str, parameter: str = "") -> list[str]:
-    """Read each design and keep it under its name."""
+    """Yosys commands that read both designs as modules ``gold`` and ``gate``."""
     lines: list[str] = []
     for name in ("gold", "gate"):
         folder = f"{WORK_DIR}/{name}"
@@ -151,7 +151,7 @@ def _both(sources: Sequence[str], top: str, parameter: str = "") -> list[str]:
 
 
 def _proof(sources: Sequence[str], top: str, parameter: str = "") -> str:
-    # Without -enable_undef, x counts as 0; then a comparison with x would hide differences.
+    # Without -enable_undef, x would count as 0, and a comparison with x would hide differences.
     return "; ".join([
         *_both(sources, top, parameter),
         "expose -evert-dff -shared gold gate",
@@ -177,7 +177,7 @@ def _search(sources: Sequence[str], top: str) -> str:
 
 
 def _read_search(output: str) -> Finding | None:
-    """The finding, or None if not even the shortest sequence could be searched."""
+    """The finding; None if even the search of the shortest sequences did not finish."""
     reached = 0
     for part in re.split(r"^steps (?=\d+$)", output, flags=re.MULTILINE)[1:]:
         if _PROVED in part:

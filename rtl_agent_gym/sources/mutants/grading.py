@@ -1,4 +1,4 @@
-"""Mutants graded: their verdicts, and how much a problem's hidden tests see."""
+"""Grading of mutants: their verdicts, and the strength of a problem's hidden tests."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from .mutant import Equivalence, Mutant, Outcome, Verdict, VerdictStore, design_
 from .operators import OPERATORS
 
 SLOWEST, QUICKEST = 5.0, 30.0
-"""A mutant may run `SLOWEST` times as long as the reference, and at least `QUICKEST` seconds; then its tests fail."""
+"""A mutant's tests fail after `SLOWEST` times the reference's time, but not before `QUICKEST` seconds."""
 
 NO_REFERENCE = "the reference solution does not pass, so nothing is known of its mutants"
-"""The symptom of such a verdict, which is not final."""
+"""The symptom in verdicts given without a passing reference; such a verdict is replaced by the next grading."""
 
 _CERTAINTY: tuple[Equivalence, ...] = ("", "unknown", "bounded", "proved", "differs")
-"""What Yosys found, the weakest first."""
+"""Results of Yosys, from the weakest to the strongest."""
 
 _FIRST = re.compile(r", first [^;]*")
-"""The name of the first failing check in a reason, which a verdict has apart."""
+"""The name of the first failing check in a reason; verdicts store such names separately."""
 
 
 class GradedMutant(NamedTuple):
-    """A mutant with its verdict, and for a survivor what Yosys found."""
+    """A mutant with its verdict, and for a survivor the new result of Yosys, if any."""
 
     mutant: Mutant
     verdict: Verdict
@@ -44,14 +44,14 @@ class GradedMutant(NamedTuple):
 
 
 class MutantGrader(Examiner[VerdictStore]):
-    """Grades mutants and remembers their verdicts. Made by `mutant_grader`."""
+    """Grades mutants and stores their verdicts. Created by `mutant_grader`."""
 
     def __init__(
         self, provider: SandboxProvider, scorer: Scorer, store: VerdictStore | None, workers: int, image: str
     ) -> None:
         super().__init__(provider, scorer, store, workers, image)
         self.rejected: dict[str, str] = {}
-        """Why nothing is known of a problem's mutants, by its id, if its own tests reject the reference solution."""
+        """By problem id, why its mutants cannot be graded: its own tests reject the reference solution."""
         self._references: dict[str, asyncio.Task[Score]] = {}
         self._seconds: dict[str, asyncio.Task[float]] = {}
 
@@ -59,10 +59,10 @@ class MutantGrader(Examiner[VerdictStore]):
         return VerdictStore()
 
     async def require_reference(self, problem: Problem) -> Score:
-        """The score of the reference solution, graded once.
+        """The score of the reference solution, which is graded only once.
 
         Raises:
-            UsageError: There is none, or its own tests reject it: then its mutants say nothing about the tests.
+            UsageError: There is no reference solution, or the tests reject it, so that mutants would show nothing.
             SandboxError: The machine failed.
         """
         if not problem.golden:
@@ -76,7 +76,7 @@ class MutantGrader(Examiner[VerdictStore]):
         return score
 
     async def reference_seconds(self, problem: Problem) -> float:
-        """How long a grading of the reference takes, measured once without the cache.
+        """The duration of grading the reference, in seconds, measured once without the cache.
 
         Raises:
             UsageError: As `require_reference`.
@@ -88,14 +88,14 @@ class MutantGrader(Examiner[VerdictStore]):
         return await self._seconds[key]
 
     async def grade(self, candidate: Candidate, *, prove: bool = False) -> GradedMutant:
-        """The verdict on a mutant, known or from a grading; `prove` has Yosys compare a survivor with the reference.
+        """The verdict on a mutant, stored or newly graded; with `prove`, Yosys compares a survivor and the reference.
 
         Raises:
             SandboxError: The machine failed.
         """
         problem, key, mutant = candidate
         verdict = self.store.of(key).get(mutant.digest)
-        # Other tools may say otherwise, and the reference may pass by now.
+        # The tools of another image may give another verdict, and the reference may pass by now.
         if verdict is None or verdict.image not in ("", self._image) or verdict.symptom == NO_REFERENCE:
             try:
                 await self.require_reference(problem)
@@ -115,7 +115,7 @@ class MutantGrader(Examiner[VerdictStore]):
             if finding.equivalence == "proved" and _is_delayed(mutant):
                 finding = Finding("unknown", why="Yosys does not tell when a non-blocking assignment takes effect")
             if _certainty(finding) < _certainty(verdict):
-                finding = None  # this time the proof ran out of time, as on a busy machine: what was found before holds
+                finding = None  # the proof ran out of time, as on a busy machine, so the earlier result stays
             elif _certainty(finding) > _certainty(verdict):
                 verdict = verdict.model_copy(update={"equivalence": finding.equivalence, "steps": finding.steps})
                 self.store.add(verdict)
@@ -156,7 +156,7 @@ def _certainty(found: Finding | Verdict) -> tuple[int, int]:
 
 
 def _is_delayed(mutant: Mutant) -> bool:
-    """Whether an assignment became non-blocking, so that what follows it in its process sees the old value."""
+    """Whether an assignment became non-blocking, so that later statements of its process read the old value."""
     changed = [
         line for line in mutant.diff.split("\n") if line.startswith(("+", "-")) and line[:3] not in ("+++", "---")
     ]
@@ -165,28 +165,28 @@ def _is_delayed(mutant: Mutant) -> bool:
 
 
 mutant_grader = MutantGrader.open
-"""A grader with sandboxes and a scorer, which are closed at the end."""
+"""Opens a grader with its own sandboxes and scorer, which are closed at the end."""
 
 
 LIMIT = 24
-"""Mutants of a problem that are graded if nothing else is asked for."""
+"""Default number of mutants graded per problem."""
 
 
 class Count(BaseModel, frozen=True):
-    """Mutants of one operator, or of all."""
+    """Numbers of mutants, of one operator or of all."""
 
     killed: int = 0
     """Rejected by the hidden tests."""
     survived: int = 0
-    """Accepted, and not proved equivalent."""
+    """Accepted, but not proved equivalent."""
     proved: int = 0
-    """Accepted, and proved to be the same hardware as the reference, so that this is no fault of the tests."""
+    """Accepted, and proved to be the same hardware as the reference, so the tests are right to accept them."""
     invalid: int = 0
     """Did not compile."""
 
     @property
     def rate(self) -> float | None:
-        """Killed mutants over those that compile and are not proved equivalent; None if there are none."""
+        """The share of killed mutants among those that compile and are not proved equivalent; None without any."""
         counted = self.killed + self.survived
         return self.killed / counted if counted else None
 
@@ -196,19 +196,19 @@ class Strength(BaseModel, frozen=True):
 
     problem_id: str
     mutants: int
-    """How many the reference solution has in all."""
+    """The number of all mutants of the reference solution, graded or not."""
     total: Count
     operators: dict[str, Count]
     survivors: list[dict[str, Any]]
-    """Of each: operator, path, line, diff, equivalence, steps, why."""
+    """For each survivor: operator, path, line, diff, equivalence, steps, why."""
 
 
 async def measure_strength(
     problem: Problem, grader: MutantGrader, *, limit: int | None = LIMIT, seed: int = 0
 ) -> Strength:
-    """Grade mutants of a problem's reference solution, and compare the survivors with it.
+    """Grade mutants of a problem's reference solution, and compare the survivors with that solution.
 
-    At most `limit` are graded, and all if it is None. They are drawn so that every operator comes equally often.
+    At most `limit` are graded; all if it is None. They are drawn so that operators occur equally often.
 
     Raises:
         UsageError: There is no reference solution, or its tests reject it.
@@ -236,7 +236,7 @@ def _count(graded: list[GradedMutant]) -> Count:
 def _survivor(graded: GradedMutant) -> dict[str, Any]:
     mutant, verdict = graded.mutant, graded.verdict
     found = graded.finding or Finding(verdict.equivalence, verdict.steps)
-    if found.equivalence == "bounded":  # in an old verdict, whose steps were not kept
+    if found.equivalence == "bounded":  # an old verdict may not have stored the steps
         found = found._replace(steps=max(found.steps, STEPS[0]))
     return {
         "operator": mutant.operator,

@@ -1,8 +1,8 @@
-"""Mutants of a design: all of them, a drawn part, and what gradings and proofs have shown of them.
+"""Mutants of a design: generating all of them, drawing some, and storing the verdicts of gradings and proofs.
 
 The package has verdicts on mutants of the bundled problems (``verdicts.jsonl``, written by ``benchmarks/mutants.py``).
-Those of other problems are kept in the user's cache by ``problems strength`` and ``problems mutate``, so that a source
-of mutants needs no grading.
+``problems strength`` and ``problems mutate`` store those of other problems in the user's cache, so that reading a
+source of mutants grades nothing.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ _HDL = (".v", ".sv", ".vh", ".svh")
 
 @dataclass(frozen=True)
 class Mutant:
-    """A right design with one small change."""
+    """A correct design with one small change."""
 
     operator: str
     """The name of the operator that made it."""
     path: str
-    """The changed file."""
+    """The path of the changed file."""
     line: int
     """The 1-based line where the change begins."""
     before: str
-    """The right file."""
+    """The text of the correct file."""
     after: str
-    """The changed file. Everything but the change is as it was, comments and spaces included."""
+    """The text of the changed file. Everything else is unchanged, including comments and spaces."""
 
     @property
     def digest(self) -> str:
-        """Sixteen hexadecimal digits of a hash of the changed file. Spaces do not count."""
+        """The first sixteen hexadecimal digits of a hash of the changed file. The amount of white space is ignored."""
         text = f"{self.path}\0{' '.join(self.after.split())}"
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -60,11 +60,11 @@ class Mutant:
 
 
 def design_mutants(files: Mapping[str, str], readable: Mapping[str, str] | None = None) -> list[Mutant]:
-    """Every mutant of some files, no two of them equal, in the order of the files' texts.
+    """All different mutants of some files, sorted by path and then by position in the file.
 
     Args:
-        files: The right design: text by path. Files that are not Verilog, that have a syntax error, or
-            an expression of more than some 400 operands, have none.
+        files: The correct design: text by path. Files have no mutants if they are not Verilog, have a syntax error, or
+            have an expression of more than about 400 operands.
         readable: Other files that the design may include.
     """
     known = {**(readable or {}), **files}
@@ -87,9 +87,9 @@ def problem_mutants(problem: Problem) -> list[Mutant]:
 
 
 def draw_mutants(mutants: Sequence[Mutant], seed: int) -> list[Mutant]:
-    """The mutants in a random order in which every operator comes equally often, as long as it has mutants left.
+    """The mutants in random order, in rounds of one mutant per operator, while an operator has mutants left.
 
-    The first members of a seed are the same for every length.
+    Any prefix of the list therefore contains the operators about equally often.
     """
     rng = Random(f"mutants/{seed}")
     by_operator = {name: [mutant for mutant in mutants if mutant.operator == name] for name in OPERATORS}
@@ -120,22 +120,22 @@ SHIPPED = Path(__file__).with_name("verdicts.jsonl")
 """The verdicts that are part of the package."""
 
 Equivalence = Literal["", "proved", "bounded", "differs", "unknown"]
-"""What Yosys found of a survivor: see `rtl_agent_gym.sources.mutants.equivalence`. Empty: it was not asked."""
+"""The result of Yosys for a survivor; see `rtl_agent_gym.sources.mutants.equivalence`. Empty: not compared."""
 
 Outcome = Literal["killed", "survived", "invalid"]
 
 
 _VERSION = 3
-"""Of what decides verdicts and proofs, other than the problem: the seed of the tests, and what counts as a proof."""
+"""Increased when anything else that determines verdicts and proofs changes: the tests' seed, what counts as a proof."""
 
 
 class Verdict(BaseModel, frozen=True, extra="forbid"):
-    """What is known of one mutant."""
+    """The stored results for one mutant."""
 
     design: str
     """The `design_key` of its problem."""
     mutant: str
-    """Its `Mutant.digest`."""
+    """Its digest (`Mutant.digest`)."""
     operator: str
     path: str
     line: int
@@ -145,32 +145,32 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     failed: tuple[str, ...] = ()
     """The hidden checks that fail."""
     symptom: str = ""
-    """The reason of its score."""
+    """The reason in its score."""
     equivalence: Equivalence = ""
     steps: int = 0
-    """For ``bounded``: the steps within which there is no difference; 0 if that was not kept."""
+    """For ``bounded``: the number of steps without a difference; 0 if it was not stored."""
     image: str = ""
     """The digest of the simulation image in which it was graded."""
 
     @classmethod
     def on(cls, design: str, mutant: Mutant, outcome: Outcome, **fields: Any) -> Verdict:
-        """The verdict on a mutant of the design with this `design_key`; `fields` are the others."""
+        """The verdict on a mutant of the design with this `design_key`; `fields` are the remaining fields."""
         place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
         return cls(design=design, mutant=mutant.digest, outcome=outcome, **place, **fields)
 
 
 def design_key(problem: Problem) -> str:
-    """Sixteen hexadecimal digits of a hash of what decides verdicts: hidden tests, given RTL, reference solution."""
+    """Sixteen hexadecimal digits of a hash of what determines verdicts: hidden tests, given RTL, reference solution."""
     context = {path: text for path, text in problem.context.items() if path.startswith("rtl/")}
     return json_digest([_VERSION, problem.harness, context, problem.golden])[:16]
 
 
 class VerdictStore:
-    """Verdicts in a folder, a file for each design, over those of the package. Each file is read once.
+    """Verdicts in a folder, one file per design, which replace those of the package. Each file is read once.
 
     Args:
         folder: Created if missing; None for ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``.
-        shipped: Whether the package's verdicts count.
+        shipped: Whether the package's verdicts are used.
     """
 
     def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
@@ -179,7 +179,7 @@ class VerdictStore:
         self._known: dict[str, dict[str, Verdict]] = {}
 
     def of(self, design: str) -> dict[str, Verdict]:
-        """The verdicts of a design's mutants by their digest."""
+        """The verdicts on a design's mutants, by digest."""
         if design not in self._known:
             shipped = _by_design(SHIPPED).get(design, {}) if self._shipped else {}
             read = {verdict.mutant: verdict for verdict in _read(self.folder / f"{design}.jsonl")}
@@ -187,7 +187,7 @@ class VerdictStore:
         return self._known[design]
 
     def add(self, verdict: Verdict) -> None:
-        """Store a verdict in place of an earlier one. Raises `UsageError` or `SandboxError` if it cannot be written."""
+        """Store a verdict, replacing an earlier one. Raises `UsageError` or `SandboxError` if it cannot be written."""
         path = self.folder / f"{verdict.design}.jsonl"
         with writing("the verdicts of mutants (XDG_CACHE_HOME names their folder)", path):
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -207,7 +207,7 @@ def _by_design(path: Path) -> dict[str, dict[str, Verdict]]:
 
 
 def _read(path: Path) -> Iterator[Verdict]:
-    """The verdicts of a file; lines that a crash cut off do not count."""
+    """The verdicts in a file, without lines that a crash cut off."""
     lines: Iterable[str] = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ()
     for line in lines:
         try:

@@ -1,10 +1,10 @@
-"""The twelve operators: each makes one small change that a person could have made by mistake.
+"""The twelve mutation operators: each makes one small change that a person could have made by mistake.
 
-An operator is a function of a node of the syntax tree. It yields its edits of that node, each a tuple of replacements
-that are made together. What a macro or an included file contributes is never changed, and neither are parameters,
+An operator is a function of a node of the syntax tree. It yields possible edits of that node, each a tuple of
+replacements that are made together. Text from macros and included files is never changed, and neither are parameters,
 initial values, assertions and delays.
 
-Every node of the tree has its place in the file's text.
+Every node of the tree has a position in the file's text.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ _SKIPPED = {
     "PropertyDeclaration", "SequenceDeclaration", "CovergroupDeclaration", "ParameterPortList", "AttributeInstance",
     "DelayControl", "Delay3", "TimeUnitsDeclaration", "NamedBlockClause", "ParameterValueAssignment",
 }  # fmt: skip
-"""Parts that no operator changes: they are no hardware, or another value of them is no fault of the design."""
+"""Parts that no operator changes: they are not hardware, or another value would not be a fault of the design."""
 _RESET = re.compile(
     r"(?:[a-z]|async|sync|soft|hard|sys|core|por?|ext|btn)?(?:rst|reset|clear|clr)[blnpz]?", re.IGNORECASE
 )
-"""A part of the name of a reset or a clear: ``burst`` and ``first`` have none."""
+"""Matches a word of a name that means reset or clear; ``burst`` and ``first`` do not match."""
 _PARTS = re.compile(r"[^A-Za-z]+|(?<=[a-z])(?=[A-Z])")
 
 
 class Edit(NamedTuple):
-    """One replacement in a text. Offsets are bytes of its UTF-8 form."""
+    """One replacement in a text. Offsets are in bytes of its UTF-8 encoding."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True)
 class Scope:
-    """Where a node is."""
+    """The surroundings of a node."""
 
     procedural: bool = False
     """Inside an always block."""
@@ -56,11 +56,11 @@ class Scope:
     variable: bool = False
     """Inside a declaration of variables."""
     listed: bool = False
-    """A direct part of a block, which may be missing."""
+    """A direct part of a block, so it may be removed without replacement."""
 
 
 class Design:
-    """The file of a path, parsed. The other files of the design are what it may include."""
+    """The parsed file `path` of a design. It may include the other files."""
 
     def __init__(self, files: Mapping[str, str], path: str) -> None:
         import pyslang  # takes a third of a second, and not every source of problems needs it
@@ -79,11 +79,11 @@ class Design:
         return any(diagnostic.isError() for diagnostic in self._tree.diagnostics)
 
     def nodes(self) -> Iterator[tuple[Any, Scope]]:
-        """Every node that an operator may change, parents before their children, each with its place."""
+        """Every node that an operator may change, parents before their children, each with its scope."""
         yield from self._below(self._tree.root, Scope())
 
     def span(self, node: Any) -> tuple[int, int] | None:
-        """First and last byte (exclusive) of a node or token; None if a part of it comes from a macro or an include."""
+        """Start and end (exclusive) of a node or token, in bytes; None if any part is from a macro or an include."""
         found = node.range if is_token(node) else node.sourceRange
         if found.start.buffer != self._buffer.id or found.end.buffer != self._buffer.id:
             return None
@@ -91,7 +91,7 @@ class Design:
         return (start, end) if start < end else None
 
     def text(self, node: Any) -> str | None:
-        """The text of a node or token as the file has it; None as in `span`."""
+        """The text of a node or token in the file; None as in `span`."""
         span = self.span(node)
         return None if span is None else self.data[slice(*span)].decode()
 
@@ -100,7 +100,7 @@ class Design:
         return self.data.count(b"\n", 0, offset) + 1
 
     def whole_lines(self, start: int, end: int) -> tuple[int, int]:
-        """A span with the rest of its lines, newline included, if that is blank; otherwise as it is."""
+        """The span extended to whole lines, newline included, if the rest of these lines is blank; else unchanged."""
         first = self.data.rfind(b"\n", 0, start) + 1
         last = self.data.find(b"\n", end)
         if last < 0 or self.data[first:start].strip() or self.data[end:last].strip():
@@ -108,7 +108,7 @@ class Design:
         return first, last + 1
 
     def apply(self, edits: tuple[Edit, ...]) -> str:
-        """The file's text with some edits, which must not overlap."""
+        """The file's text after some edits, which must not overlap."""
         data = self.data
         for edit in sorted(edits, reverse=True):
             data = data[: edit.start] + edit.text.encode() + data[edit.end :]
@@ -139,30 +139,30 @@ class Design:
 
 
 def is_token(part: Any) -> bool:
-    """Whether a part of a node is a token, which has no parts itself."""
+    """Whether a part of a node is a token, which has no parts."""
     return hasattr(part, "rawText")
 
 
 def children(node: Any, *kinds: str) -> list[Any]:
-    """The direct parts of a node that are no tokens, of some kinds if any are given."""
+    """The direct parts of a node that are not tokens, restricted to `kinds` if any are given."""
     parts = [part for part in node if part is not None and not is_token(part)]
     return [part for part in parts if not kinds or part.kind.name in kinds]
 
 
 def token(node: Any, *kinds: str) -> Any:
-    """The first direct token of a node of some kinds, or None."""
+    """The first token among a node's direct parts that has one of these kinds, or None."""
     return next((part for part in node if part is not None and is_token(part) and part.kind.name in kinds), None)
 
 
 def descendants(node: Any) -> Iterator[Any]:
-    """A node and everything below it that is no token."""
+    """A node and all nodes below it, without tokens."""
     yield node
     for child in children(node):
         yield from descendants(child)
 
 
 def is_reset(condition: Any) -> bool:
-    """Whether a condition is a reset, by the names in it."""
+    """Whether a condition is a reset, judged by the names in it."""
     names = [str(part).strip() for part in descendants(condition) if part.kind.name == "IdentifierName"]
     return bool(names) and all(any(map(_RESET.fullmatch, _PARTS.split(name))) for name in names)
 
@@ -211,7 +211,7 @@ def constant(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
     if scope.dimension or scope.loop or scope.reset:
         return
     if node.kind.name in (*_SUMS, *_COMPARISONS, *_LITERALS):
-        return  # its parent yields a literal; those of sums and comparisons belong to `off_by_one`
+        return  # a literal is handled with its parent; literals in sums and comparisons belong to `off_by_one`
     for part in children(node):
         yield from _other_value(design, part)
 
@@ -228,7 +228,7 @@ def condition(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
 
 
 def off_by_one(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
-    """A bound that is included instead of excluded, or one more or less in a sum or a comparison."""
+    """A bound included instead of excluded or the reverse, or a literal in a sum or a comparison off by one."""
     if scope.dimension or scope.loop:
         return
     kind = node.kind.name
@@ -246,7 +246,7 @@ def edge(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
 
 
 def reset(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
-    """Another reset value, a register that is not reset, or a reset that is no longer asynchronous."""
+    """Another reset value, a register that is not reset, the other edge of a reset, or a reset made synchronous."""
     kind = node.kind.name
     if kind == "BinaryEventExpression":
         events = children(node)
@@ -302,7 +302,7 @@ def ports(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
 
 
 def branch(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
-    """A branch that is missing: an else, the statement of an if, an item of a case."""
+    """A branch removed: an else, an if without an else, or an item of a case."""
     kind = node.kind.name
     if kind == "ElseClause" or (kind == "StandardCaseItem" and scope.procedural):
         yield from _removed(design, node, listed=True)
@@ -326,7 +326,7 @@ def operator(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
 
 
 def equality(design: Design, node: Any, scope: Scope) -> Iterator[Edits]:
-    """``==`` for ``!=``, or the opposite."""
+    """``==`` instead of ``!=``, or the opposite."""
     kinds = ("EqualityExpression", "InequalityExpression")
     if not scope.dimension and not scope.loop and node.kind.name.endswith(kinds):
         yield from _exchanged(design, node, _EQUALITIES)
@@ -338,11 +338,11 @@ OPERATORS: dict[str, Operator] = {
         constant, condition, off_by_one, edge, reset, width, assignment, ports, branch, stuck, operator, equality
     )
 }  # fmt: skip
-"""The operators by name. A change that two of them could make belongs to the first."""
+"""The operators by name. A change that several of them could make is attributed to the first."""
 
 
 def _flat(node: Any) -> list[Any]:
-    """The parts of a node, with those of the lists in it."""
+    """The parts of a node, with lists replaced by their parts."""
     parts: list[Any] = []
     for part in children(node):
         parts += _flat(part) if part.kind.name in ("SeparatedList", "SyntaxList") else [part]
@@ -355,7 +355,7 @@ def _rewritten(design: Design, node: Any, text: str) -> Iterator[Edits]:
 
 
 def _removed(design: Design, node: Any, listed: bool) -> Iterator[Edits]:
-    """The node removed, with its lines if nothing else is in them; an empty statement where something must stand."""
+    """Remove the node, with its lines if they are otherwise blank; or leave an empty statement if one is required."""
     span = design.span(node)
     if span and listed:
         yield (Edit(*design.whole_lines(*span), ""),)
@@ -364,7 +364,7 @@ def _removed(design: Design, node: Any, listed: bool) -> Iterator[Edits]:
 
 
 def _is_enclosed(text: str) -> bool:
-    """Whether one pair of parentheses holds all of a text."""
+    """Whether one pair of parentheses encloses the whole text."""
     depth = 0
     for at, character in enumerate(text):
         depth += (character == "(") - (character == ")")
@@ -374,14 +374,14 @@ def _is_enclosed(text: str) -> bool:
 
 
 def _exchanged(design: Design, node: Any, pairs: dict[str, str]) -> Iterator[Edits]:
-    """Each direct token of the node that is a key, replaced by its value."""
+    """Replace a direct token of the node by another one, as given by `pairs`; one edit per token."""
     for part in node:
         if part is not None and is_token(part) and (text := design.text(part)) and text in pairs:
             yield from _rewritten(design, part, pairs[text])
 
 
 def _other_value(design: Design, node: Any) -> Iterator[Edits]:
-    """A literal with the next value, or the previous value if the next does not fit."""
+    """Replace a literal by one with the next value, or the previous value if the next does not fit."""
     text = design.text(node)
     if node.kind.name == "UnbasedUnsizedLiteralExpression" and text in ("'0", "'1"):
         yield from _rewritten(design, node, "'1" if text == "'0" else "'0")
@@ -400,7 +400,7 @@ def _other_value(design: Design, node: Any) -> Iterator[Edits]:
 
 
 def _in_style(value: int, base: int, model: str) -> str:
-    """A number's digits, written as in another literal: as many, in its case, with underscores in the same places."""
+    """A number's digits in the style of another literal: same length, case and places of underscores."""
     digits = format(value, _FORMATS[base])
     digits = digits if base == 10 else digits.zfill(len(model.replace("_", "")))
     digits = digits.upper() if model != model.lower() else digits

@@ -1,1 +1,1 @@
-"""Optimisation problems: a right and wasteful design is given, and is to be made smaller or faster."""
+"""Optimisation problems: a correct but wasteful design must be made smaller or faster."""

@@ -1,7 +1,7 @@
-"""Optimisation problems made of problems with a reference solution: the source ``…+ppa?goal=area&count=100``.
+"""Optimisation problems made from problems with a reference solution: the source ``…+ppa?goal=area&count=100``.
 
-The agent gets a wasteful design that does what the reference solution does, and makes it smaller or faster. Which of
-the wastes cost anything, and that they change nothing else, must be known first, from ``problems optimize``.
+The agent gets a wasteful design that behaves like the reference solution, and makes it smaller or faster. First,
+``problems optimize`` must measure what each waste costs, and prove that it does not change the behaviour.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from ..verification.derived import documented, specification
 from .wastes import WASTES
 
 Goal = Literal["area", "flops", "delay"]
-"""What is to become less: the area of the cells, the number of flip-flops, or the longest path."""
+"""What to reduce: the area of the cells, the number of flip-flops, or the longest path."""
 GOALS: tuple[Goal, ...] = get_args(Goal)
 
 GAP = 1.25
-"""How many times the reference's figure the wasteful design's is, at least."""
+"""Lowest ratio of the wasteful design's cost to the reference's."""
 THRESHOLD = 0.8
 """Share of the reference's gain that a design must reach to pass."""
 VARIANTS = 2
-"""Texts of each waste and file that are tried at most."""
+"""Maximum number of wasteful texts tried per waste and file."""
 
 _VERSION = 4
-"""Of how problems are made and measured."""
+"""Increased when the way in which problems are made or measured changes."""
 _WORDS = {
     "area": "the area of its cells",
     "flops": "its number of flip-flops",
@@ -56,32 +56,32 @@ _RULES = (
 
 
 class OptimizeOptions(DerivedOptions):
-    """What may follow the question mark."""
+    """Options after the question mark of a source name."""
 
     goal: Literal["any", Goal] = "any"
-    """What is to become less; any: of each design what its waste costs most of."""
+    """What to reduce; any: for each design, the cost that its waste raises most."""
     seed: int = Field(default=0, ge=0)
-    """Of the draw of wastes."""
+    """Seed for drawing wastes."""
 
 
 class Measured(Known):
-    """What is known of a wasteful design.
+    """The stored results for a wasteful design.
 
-    For each goal that was graded, `verified` is 1 if the reference passes with all of the gain, and the wasteful design
-    passes the hidden tests and gains nothing; else 0.
+    For each goal that was graded, `verified` is 1 if the reference passes with full quality, and the wasteful design
+    passes the hidden tests with quality 0; else 0.
     """
 
     original: dict[str, float] = Field(default_factory=dict)
-    """The wasteful design's figures by goal: the best of its text and variants of it that differ in names and order."""
+    """The wasteful design's cost by goal: the lower one of its text and of a variant with other names."""
     reference: dict[str, float] = Field(default_factory=dict)
 
     def gap(self, goal: str) -> float:
-        """How many times the reference's figure the wasteful design's is."""
+        """The wasteful design's cost divided by the reference's; 0 if the latter is 0 or unknown."""
         lean = self.reference.get(goal, 0)
         return self.original[goal] / lean if lean else 0.0
 
     def kind(self, options: OptimizeOptions) -> Goal | Literal[""]:
-        """The goal of a problem: of those that it can have, the one with the most to gain."""
+        """The goal of the problem: of the possible ones, that with the greatest gap."""
         goals = [goal for goal in GOALS if self.gap(goal) >= GAP and options.goal in (goal, "any")]
         return max(goals, key=self.gap, default="")
 
@@ -89,7 +89,7 @@ class Measured(Known):
         if self.fault:
             return self.fault
         if goal := self.kind(options):
-            return f"{goal}: its reference does not earn everything, or the wasteful design gains something"
+            return f"{goal}: its reference does not earn the full quality, or the wasteful design already earns some"
         gaps = [f"{goal} is {self.gap(goal):.2f} times" for goal in GOALS if options.goal in (goal, "any")]
         return f"its waste costs too little: {', '.join(gaps)} the reference's, and {GAP} times is needed"
 
@@ -101,7 +101,7 @@ class WastefulCase(Case):
     waste: str
     path: str
     text: str
-    """The file's, with the waste."""
+    """The text of the file at `path`, with the waste."""
 
     @property
     def label(self) -> str:
@@ -111,9 +111,9 @@ class WastefulCase(Case):
 def cases(
     problems: Sequence[Problem], options: OptimizeOptions, left_out: list[str] | None = None
 ) -> Iterator[WastefulCase]:
-    """The wasteful designs of problems, no two alike: of each waste in turn, of each problem in turn.
+    """The wasteful designs of problems, all different, alternating between wastes and between problems.
 
-    Why problems are left out is added to `left_out`.
+    The reasons for skipping problems are added to `left_out`.
     """
     left_out = [] if left_out is None else left_out
     designs = []
@@ -187,7 +187,7 @@ def optimization_problem(case: WastefulCase, known: Measured, options: OptimizeO
 
 
 template = partial(harness_file, package=__package__)
-"""The text of a file of the hidden harness."""
+"""Returns the text of a file of the hidden harness."""
 PROGRAMS = ("cells.genlib", "netlists.py", "synthesis.py", "test_quality.py")
 
 

@@ -1,7 +1,7 @@
-"""Classic wastes: each changes a right design into one that does the same at a higher cost.
+"""Typical kinds of waste: each turns a correct design into one that behaves the same at a higher cost.
 
-A waste is a function of a design's text and its device, and yields changed texts. Whether one really behaves the same
-and costs more is found out by synthesis and a proof (`making`); here it only has to be likely.
+A waste is a function of a design's text and its device that yields changed texts. Here it only has to be likely that a
+text behaves the same and costs more; synthesis and a proof decide later (`making`).
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _CALLS = {
 
 
 def _expressions(name: str) -> Waste:
-    """A waste that replaces all expressions of some kinds by calls of a function."""
+    """A waste that replaces all expressions of certain kinds by calls of a function."""
 
     def operate(text: str, device: Device, rng: Random) -> Iterator[str]:
         design, calls, edits = Design({"rtl/design.sv": text}, "rtl/design.sv"), _CALLS[name], list[Edit]()
@@ -80,7 +80,7 @@ def _expressions(name: str) -> Waste:
         for node, scope in design.nodes():
             span = design.span(node)
             form = calls.get(node.kind.name)
-            # In the head of a loop, or in a bound, an expression is no hardware.
+            # In the head of a loop or in a bound, an expression is not hardware.
             if not form or span is None or scope.dimension or scope.loop or scope.port:
                 continue
             if any(edit.start <= span[0] and span[1] <= edit.end for edit in edits):
@@ -97,7 +97,7 @@ def _expressions(name: str) -> Waste:
 
 
 def _module(text: str, name: str) -> tuple[int, int, int] | None:
-    """Where a module begins, where its head ends, and where ``endmodule`` is."""
+    """Offsets of a module's begin, of the end of its head, and of ``endmodule``; None if it is not found."""
     begin = re.search(rf"\bmodule\s+{re.escape(name)}\b", text)
     end = text.find("endmodule", begin.end()) if begin else -1
     head = text.find(");", begin.end()) + 2 if begin else 1
@@ -105,7 +105,7 @@ def _module(text: str, name: str) -> tuple[int, int, int] | None:
 
 
 def _inner(text: str, device: Device, port: str, core: str) -> tuple[str, str, str] | None:
-    """The text with an output of another name, up to the end of the module's head and from there; and its range."""
+    """Rename an output inside the module: the text up to and after the declaration of the new name, and its range."""
     if (place := _module(text, device.name)) is None:
         return None
     begin, head, end = place
@@ -120,7 +120,7 @@ def _inner(text: str, device: Device, port: str, core: str) -> tuple[str, str, s
 
 
 def _clocked(device: Device, text: str, reset: str, body: str) -> str:
-    """An always block; what a design has of reset style is kept."""
+    """An always block with the design's clock edge and kind of reset."""
     edge = "negedge" if re.search(rf"\bnegedge\s+{device.clock}\b", text) else "posedge"
     asynchronous = re.search(rf"\b(?:pos|neg)edge\s+{device.reset}\b", text)
     events = f"{edge} {device.clock}" + (f" or {asynchronous[0]}" if asynchronous else "")
@@ -131,7 +131,7 @@ def _clocked(device: Device, text: str, reset: str, body: str) -> str:
 def _outputs(
     text: str, device: Device, rng: Random, suffix: str, least: int = 1
 ) -> Iterator[tuple[str, str, str, str]]:
-    """The outputs of at least so many bits, in random order: the name of each, and `_inner` with its suffix."""
+    """The outputs with at least `least` bits, in random order: each name, with the result of `_inner` for it."""
     names = [port.name for port in device.outputs if port.width >= least]
     for port in rng.sample(names, len(names)):
         if made := _inner(text, device, port, f"{port}_{suffix}"):
@@ -152,7 +152,7 @@ def _wide_counter(text: str, device: Device, rng: Random) -> Iterator[str]:
 
 
 def _lockstep_copy(text: str, device: Device, rng: Random) -> Iterator[str]:
-    """A second register that always holds the same, and a comparison of both."""
+    """A second register that always holds the same value, and a comparison of both."""
     for port, head, body, bits in _outputs(text, device, rng, "main", 2):
         if not (blocks := _always(body, f"{port}_main")):
             continue
@@ -179,7 +179,7 @@ def _assigned(blocks: list[str]) -> list[str]:
 
 
 def _always(body: str, name: str) -> list[str]:
-    """The clocked blocks that assign a register, each up to the next item of the module."""
+    """The clocked blocks that assign a register, each with the text up to the next item of the module."""
     items = re.split(
         r"(?m)^(?=\s{0,4}(?:always|assign|wire|reg|logic|endmodule|localparam|initial|function|genvar|generate|integer|\w+\s+#?\(|\w+\s+\w+\s*\())",
         body,
@@ -192,7 +192,7 @@ def _always(body: str, name: str) -> list[str]:
 
 
 def _watchdog(text: str, device: Device, rng: Random) -> Iterator[str]:
-    """A counter that guards an output, although it never reaches the value that it is compared with."""
+    """A counter that guards an output, but never reaches the value with which it is compared."""
     top = rng.choice([20, 48, 100, 200])
     for port, head, body, _ in _outputs(text, device, rng, "raw"):
         count = _clocked(device, text, "idle_time <= 0;", f"idle_time <= idle_time == {top} ? 0 : idle_time + 1;")
@@ -201,7 +201,7 @@ def _watchdog(text: str, device: Device, rng: Random) -> Iterator[str]:
 
 
 def _dead_mode(text: str, device: Device, rng: Random) -> Iterator[str]:
-    """A mode that no input can switch on, with a multiplier of its own."""
+    """A mode that no input can enable, with an additional multiplier."""
     inputs = [port.name for port in device.inputs if port.width > 1] or [port.name for port in device.inputs]
     for port, head, body, _ in _outputs(text, device, rng, "normal", 2):
         if inputs:
@@ -212,7 +212,7 @@ def _dead_mode(text: str, device: Device, rng: Random) -> Iterator[str]:
 
 
 def _needless_registers(text: str, device: Device, rng: Random) -> Iterator[str]:
-    """A history of an input that is kept twice, as words and as bits, and only compared with itself."""
+    """An input's history, stored as bits and as their sum, which are only compared with each other."""
     for port, head, body, _ in _outputs(text, device, rng, "now"):
         if device.inputs:
             source, depth = rng.choice(device.inputs), rng.choice([3, 4, 6])

@@ -1,4 +1,4 @@
-"""What sources share: the heads of modules in a text, the files of harnesses, and digests."""
+"""Code shared by sources: modules and ports in a text, files of harnesses, and digests."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def module_names(text: str) -> list[str]:
 
 
 def instantiated(text: str) -> list[str]:
-    """The kinds of modules that a text instantiates, in order."""
+    """The names of the modules that a text instantiates, in order."""
     return list(dict.fromkeys(kind for kind, _ in _INSTANCE.findall(plain(text)) if kind not in _NO_TYPES))
 
 
@@ -42,17 +42,17 @@ def root_modules(text: str) -> list[str]:
 
 
 class DesignPort(NamedTuple):
-    """A port of a module; in JSON a list."""
+    """A port of a module; a list in JSON."""
 
     name: str
     direction: str
     """``input``, ``output`` or ``inout``."""
     width: int
-    """Bits, at the defaults of the parameters."""
+    """Bits, with the default parameters."""
 
 
 def ports(text: str) -> dict[str, tuple[DesignPort, ...]]:
-    """The ports of each module that a text's designs use, in their order; only plain ports of bits."""
+    """The ports, in order, of each module that is elaborated from a text; without interface ports and ``ref`` ports."""
     import pyslang  # takes a third of a second, and not every source of problems needs it
 
     ast = pyslang.ast
@@ -78,7 +78,7 @@ def ports(text: str) -> dict[str, tuple[DesignPort, ...]]:
 
 
 def rename(text: str, old: str, new: str) -> str:
-    """A text with one name replaced wherever it is a complete word."""
+    """Replace a name in a text wherever it is a complete word."""
     return text if old == new else re.sub(rf"(?<![\w$]){re.escape(old)}(?![\w$])", lambda _: new, text)
 
 

@@ -1,4 +1,4 @@
-"""NotSoTiny in CVDP's format: a JSON Lines file of rows, whose harnesses compare designs in Yosys."""
+"""NotSoTiny in CVDP's format: a JSON Lines file of rows whose harnesses compare designs in Yosys."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from ...problems.rows import Place, problem_from_row, read_rows
 from .common import harness_file, ports
 
 PREFIX = "notsotiny:"
-"""What such a source begins with."""
+"""The prefix of such a source."""
 
 _ABSENT = ("eqy", "sby", "openlane", "librelane", "openroad", "sv2v", "vcs", "xrun", "verific")
-"""Programs that such a harness may call and that the simulation image does not have."""
+"""Programs that such a harness may call, but that the simulation image does not have."""
 _CALL = re.compile(
     rf"""["'](?P<quoted>{"|".join(_ABSENT)})["']|(?:^|[;&|]|command\s*:)\s*(?P<plain>{"|".join(_ABSENT)})\s+[\w./-]""",
     re.MULTILINE,
 )
 _PROGRAMS = {"bash", "make", "pytest", "python", "python3", "sh", "yosys"}
-"""What may come after the check of a design's text. As the check is what is started, a missing program would look like
-a design that fails."""
+"""Programs that may run after the check of a design's text. Since the check starts them, a missing program would look
+like a failing design."""
 _TURTLE = re.compile(r"^\s*(?:from|import)\s+turtle\b", re.MULTILINE)
 _CHECK, _LINES, _PORTS = "src/design_text.py", "src/own_lines.json", "src/own_ports.json"
 _FILES = "src/own_files.json"
@@ -41,21 +41,21 @@ _MARKS = re.compile(r'[$`"]|\b(?:assume|assert|cover|restrict|bind|blackbox|whit
 def read_source(source: str) -> Iterator[Located]:
     """The problems of ``notsotiny:FILE``, in the file's order.
 
-    Rows whose harness calls a program that the simulation image lacks are unscorable, and say which.
+    Rows whose harness calls a program that the simulation image lacks are marked as unscorable, with the reason.
 
     Raises:
-        UsageError: There is no such file, or it holds no row.
+        UsageError: There is no such file, or it contains no row.
     """
     name = source.removeprefix(PREFIX)
     path = expand_home(name)
-    if not name or not os.path.isfile(path):  # unlike `Path.is_file`, False for names that are too long, too
+    if not name or not os.path.isfile(path):  # unlike `Path.is_file`, also False for names that are too long
         raise UsageError(f"{source!r}: there is no file {name!r}; give {PREFIX}FILE, a JSON Lines file of CVDP's rows")
     empty = True
     for place, row in read_rows(path, str(path)):
         empty = False
         yield row if isinstance(row, ProblemError) else _read(row, place), place
     if empty:
-        raise UsageError(f"{source!r}: the file {path} holds no row; expected a JSON object on each line")
+        raise UsageError(f"{source!r}: the file {path} contains no row; expected a JSON object on each line")
 
 
 def _read(row: dict[str, Any], place: Place) -> Problem | ProblemError:
@@ -83,7 +83,7 @@ def _missing(texts: str) -> str | None:
 
 
 def _guarded(problem: Problem) -> Problem:
-    """The problem with a check of the design's text before each of its services; see ``harness/design_text.py``.
+    """The problem with a check of the design's text before each service; see ``harness/design_text.py``.
 
     Raises:
         ProblemError: A shell could not read a service's command.

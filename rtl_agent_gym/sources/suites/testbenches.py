@@ -22,13 +22,13 @@ from ...problems.rows import Place, id_fault
 from .common import harness_file, instantiated, module_names, plain, ports, rename, root_modules
 
 LARGEST_FILE = 4 << 20
-"""Bytes of a benchmark's file; the published ones have a few thousand."""
+"""Maximum size of a benchmark's file, in bytes; the published ones have a few thousand."""
 
 Verdict = Literal["mismatches", "passed"]
-"""How a testbench tells its verdict: a line with the number of mismatches, or a text with "pass" in it."""
+"""How a testbench reports its verdict: a line with the number of mismatches, or a text that contains "pass"."""
 
 SIMULATION_SECONDS = 30
-"""Processor time of one simulation."""
+"""Limit on the processor time of one simulation."""
 _PRINTS = re.compile(r"\$(?:display|write|strobe)[bho]?\s*\(")
 
 TOP, REFERENCE = "TopModule", "RefModule"
@@ -45,7 +45,7 @@ def read_verilog_eval(source: str) -> Iterator[Located]:
     """The problems of ``verilog-eval:FOLDER``, sorted by name.
 
     Raises:
-        UsageError: There is no such folder, or it holds no problem.
+        UsageError: There is no such folder, or it contains no problem.
     """
 
     def prompts(folder: Path) -> list[Path]:
@@ -85,7 +85,7 @@ def read_rtllm(source: str) -> Iterator[Located]:
     Folders whose names begin with ``_`` or ``.`` are left out: the benchmark keeps designs of models there.
 
     Raises:
-        UsageError: There is no such folder, it holds no problem, or a folder in it cannot be read.
+        UsageError: There is no such folder, it contains no problem, or a folder in it cannot be read.
     """
     return _read_folder(source, "rtllm:", _folders, _rtllm_problem, _RTLLM)
 
@@ -146,8 +146,8 @@ def _rtllm_golden(folder: Path, name: str, top: str) -> str | None:
 
 
 def _rtllm_data(folder: Path, testbench: str, name: str) -> dict[str, str]:
-    """The files of the folder whose names the testbench has in quotation marks, without the waveforms that it writes,
-    which an earlier simulation may have left there.
+    """The files in the folder whose names the testbench contains as string literals, without the waveforms that it
+    writes, which an earlier simulation may have left there.
     """
     found = {}
     for literal in _LITERAL.findall(_DUMP.sub("", testbench)):
@@ -165,14 +165,14 @@ def _unexpected(expected: str, found: list[str], path: Path, problem_id: str) ->
 def _read_folder(
     source: str, prefix: str, find: Callable[[Path], Iterable[Path]], read: Callable[[Path], Problem], holds: str
 ) -> Iterator[Located]:
-    """The problem of each path that is found in a source's folder, or its error.
+    """The problem, or its error, for each path that `find` yields for a source's folder.
 
     Raises:
-        UsageError: There is no such folder, or nothing was found; `holds` says what is expected.
+        UsageError: There is no such folder, or nothing was found; `holds` describes what is expected.
     """
     name = source.removeprefix(prefix)
     path = expand_home(name)
-    if not name or not os.path.isdir(path):  # unlike `Path.is_dir`, False for names that are too long, too
+    if not name or not os.path.isdir(path):  # unlike `Path.is_dir`, also False for names that are too long
         raise UsageError(f"{source!r}: there is no folder {name!r}; give {prefix}FOLDER, {holds}")
     empty = True
     for entry in find(path):
@@ -184,14 +184,14 @@ def _read_folder(
             where = error.source or str(entry)
             yield ProblemError(error.message, source=where, problem_id=error.problem_id, field=error.field), place
     if empty:
-        raise UsageError(f"{source!r}: the folder {path} holds none of the benchmark's problems; expected {holds}")
+        raise UsageError(f"{source!r}: the folder {path} contains no problem of the benchmark; expected {holds}")
 
 
 def _read_text(path: Path, problem_id: str) -> str:
-    """The text of a file; what is not UTF-8 is read as Latin-1. Line ends stay as they are.
+    """The text of a file, read as Latin-1 if it is not UTF-8. Line ends are kept.
 
     Raises:
-        ProblemError: The file cannot be read, is no regular file, is larger than `LARGEST_FILE`, or is not text.
+        ProblemError: The file cannot be read, is not a regular file, is larger than `LARGEST_FILE`, or is not text.
     """
 
     def fault(message: str) -> ProblemError:
@@ -237,17 +237,17 @@ def _testbench_problem(
 ) -> Problem:
     """A problem whose hidden test is a testbench in Verilog that prints its verdict.
 
-    The prompt is without the sentence that says where the answer goes, `testbench_top` the module that is simulated,
-    `hidden` are more sources that are compiled after the testbench, by file name, and `data` the files that it reads.
+    `prompt` does not yet say where the answer goes. `testbench_top` is the module that is simulated; `hidden` are more
+    sources that are compiled after the testbench, by file name, and `data` are the files that the testbench reads.
 
     Raises:
-        ProblemError: The id has other characters than a row's, or the testbench prints nothing.
+        ProblemError: The id has characters that are not allowed in a row's id, or the testbench prints nothing.
     """
     if fault := id_fault(problem_id):
         raise ProblemError(fault)
     if not _PRINTS.search(plain(testbench)):
         raise ProblemError(
-            "the testbench prints nothing, so it tells no verdict; expected $display or $write", problem_id=problem_id
+            "the testbench prints nothing, so it has no verdict; expected $display or $write", problem_id=problem_id
         )
     shown = [golden or "", *hidden.values(), "" if golden else testbench]
     judge = {

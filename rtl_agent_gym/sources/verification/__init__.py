@@ -1,1 +1,1 @@
-"""Verification problems: a specification and a right design are given, and a bench is to be written that finds bugs."""
+"""Verification problems: given a specification and a correct design, write a bench that finds bugs."""

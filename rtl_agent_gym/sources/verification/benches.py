@@ -1,7 +1,7 @@
-"""The texts of benches: random stimuli, and a reference that compares the design with a model of it.
+"""Generates the texts of benches: random stimuli, and a reference that compares the design with a model of it.
 
-Stimuli change at the falling edge of the clock, so that benches can sample before and after the rising edge. They come
-in phases: in each one, every input has its own habits, such as rarely changing, small values, or being mostly 1.
+Stimuli change at the falling edge of the clock, so that benches can sample before and after the rising edge. They
+consist of phases. In each phase, every input has its own pattern, such as rare changes, small values, or mostly 1.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from ..derivation import Device, with_prefix
 from ..suites.common import DesignPort
 
 MODEL = "model_"
-"""What the names of the model's modules begin with."""
+"""The prefix of the names of the model's modules."""
 _UNIT = "`timescale 1ns / 1ps"
 
 
 def stimuli(device: Device, top: str, instances: Sequence[str], *, cycles: int, seed: int, dut: str = "dut") -> str:
-    """A module `top` that drives a design, its instance `dut`, and ends the simulation after at least so many cycles.
+    """A module `top` that drives a design, its instance `dut`, and ends the simulation after at least `cycles` cycles.
 
-    Each of `instances` (``module instance``) sees all ports. `seed` is that of the random numbers, from 0 up.
+    Each of `instances` (``module instance``) is connected to all ports. `seed`, at least 0, is for the random numbers.
     """
     own = [*_OWN, dut, *(instance.split()[1] for instance in instances)]
     own += [f"{name}_{number}" for name in _OWN_OF_INPUTS for number in range(len(device.inputs))]
@@ -97,11 +97,11 @@ def stimuli(device: Device, top: str, instances: Sequence[str], *, cycles: int, 
 
 _OWN = ("seed", "cycle", "left", "resets", "pulse", "below", "word", "choose")
 _OWN_OF_INPUTS = ("hold", "style", "mask", "drive")
-"""Names in the module of the stimuli, which has signals with the names of the design's ports."""
+"""Names that the module of the stimuli declares besides signals with the names of the design's ports."""
 
 
 def _prefix(names: Iterable[str], taken: Iterable[str]) -> str:
-    """What names must begin with so that none of them is taken; empty if none is."""
+    """A prefix for `names` that makes none of them equal to a taken name; empty if no prefix is needed."""
     prefix, names, taken = "", list(names), set(taken)
     while any(f"{prefix}{name}" in taken for name in names):
         prefix += "bench_"
@@ -134,11 +134,11 @@ _SAMPLES = [
     "    always @(posedge {clock}) #1 {own}compare;",
     "    always @(negedge {clock}) begin #1 {own}compare; #2 {own}compare; end",
 ]
-"""When outputs are compared: when they are settled after each edge, and after a pulse of an asynchronous reset."""
+"""When outputs are compared: once settled after each clock edge, and after a pulse of an asynchronous reset."""
 
 
 def _own(device: Device, others: int = 0) -> str:
-    """What the names in a checking module begin with, beside the ports and so many other designs."""
+    """A prefix for internal names in a checking module with `others` other designs, so that no port has such a name."""
     names = ["model", "compare", "seen", *(f"expected_{port.name}" for port in device.outputs)]
     for number in range(others):
         names += [f"other_{number}", *(f"of_{number}_{port.name}" for port in device.ports)]
@@ -146,7 +146,7 @@ def _own(device: Device, others: int = 0) -> str:
 
 
 def _checking(device: Device, name: str, own: str, known: Sequence[str], compare: Sequence[str]) -> str:
-    """A module that has all ports of a design as inputs, and a model of it; its other names begin with `own`."""
+    """A module with all ports of a design as inputs, and a model of the design; its other names begin with `own`."""
     head = ", ".join(f"input wire {_bits(port)}{port.name}" for port in device.ports)
     ways = {port.name: port.name for port in device.ports}
     ways |= {port.name: f"{own}expected_{port.name}" for port in device.outputs}
@@ -160,7 +160,7 @@ def _checking(device: Device, name: str, own: str, known: Sequence[str], compare
 
 
 def reference_checker(device: Device, name: str, design: str, *, asserts: bool = False) -> str:
-    """A module that compares the outputs with those of a model, made of a right design's text, where those are known.
+    """A module that compares the outputs with those of a model (the correct design's text) where the latter are known.
 
     With `asserts`, each comparison is an immediate assertion.
     """
@@ -223,7 +223,7 @@ async def test_outputs(dut):
 
 
 def reference_in_python(device: Device, design: str, *, cycles: int, seed: int) -> str:
-    """A bench for cocotb that drives inputs by `stimuli`, and compares outputs with those of a right design's text."""
+    """A cocotb bench that drives inputs as `stimuli` does, and compares the outputs with those of a correct design."""
     head = ", ".join(f"input wire {_bits(port)}{port.name}" for port in device.ports)
     inputs = [port.name for port in device.ports if port.direction == "input"]
     outputs = [port.name for port in device.outputs]
@@ -244,14 +244,14 @@ def reference_in_python(device: Device, design: str, *, cycles: int, seed: int) 
 
 
 def comparison(device: Device, design: str, others: Sequence[str], *, cycles: int, seed: int) -> str:
-    """A simulation of a right design's text beside others, which prints ``DIFFERS n`` once for each that differs."""
+    """A simulation of a correct design beside others, which prints ``DIFFERS n`` once for each that differs."""
     own = _own(device, len(others))
     known, compare = [f"    reg [{max(len(others) - 1, 0)}:0] {own}seen = 0;"], list[str]()
     texts = [design, with_prefix(design, MODEL)]
     driven = {port.name for port in device.ports if port.direction == "input"}
     for number, text in enumerate(others):
         texts.append(with_prefix(text, f"other_{number}_"))
-        # Each has wires of its own, also for its inputs: a mutant may drive those.
+        # Each design has separate wires, even for its inputs, since a mutant may drive them.
         names = {port.name: f"{own}of_{number}_{port.name}" for port in device.ports}
         known += [f"    wire {_bits(port)}{names[port.name]};" for port in device.ports]
         known += [f"    assign {name} = {port};" for port, name in names.items() if port in driven]

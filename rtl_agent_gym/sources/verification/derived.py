@@ -1,7 +1,7 @@
-"""Verification problems made of problems with a reference solution: the source ``…+verify?kind=stimulus&count=100``.
+"""Verification problems made from problems with a reference solution: the source ``…+verify?kind=stimulus&count=100``.
 
-The agent gets the specification and the right design, and writes a bench. Hidden are right designs and mutants. Which
-variants behave the same and which mutants differ must be known first, from ``rtl-agent-gym problems verify``.
+The agent gets the specification and the correct design, and writes a bench; the hidden tests run it with correct
+variants and mutants. First, ``problems verify`` must find which variants behave the same and which mutants differ.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from ..suites.common import harness_file, json_digest
 from .benches import reference_checker, reference_in_python, stimuli
 
 Kind = Literal["stimulus", "checker", "assertions", "cocotb"]
-"""What is to be written: a whole testbench; a checker of given stimuli; immediate assertions for hidden stimuli; a
-whole testbench in Python."""
+"""What to write: a complete testbench; a checker for given stimuli; immediate assertions for hidden stimuli; a
+complete testbench in Python."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 SHIPPED = Path(__file__).with_name("findings.jsonl")
-"""What the package knows of the bundled problems, written by ``benchmarks/verification.py``."""
+"""The package's results for the bundled problems, written by ``benchmarks/verification.py``."""
 STIMULI = "verif/stimuli.sv"
 COVERAGE = "src/design_coverage.py"
 """The program that measures coverage, in problems that ask for it."""
 THRESHOLD = 0.9
 """Share of the mutants that a bench must reject to pass."""
 SIMULATION_SECONDS = 10
-"""Processor time of one simulation."""
+"""Limit on the processor time of one simulation."""
 PYTHON_SECONDS = 20
-"""Processor time of a run of a bench in Python."""
+"""Limit on the processor time of one run of a bench in Python."""
 CYCLES, FAMILY_CYCLES = 10_000, 2_000
-"""Clock cycles of the stimuli; of those for a family."""
+"""Clock cycles of the stimuli; the second is for problems of a family."""
 
 _HIDDEN = "HIDDEN0_"
 _template = partial(harness_file, package=__package__)
 
 
 class Form(NamedTuple):
-    """What differs between the kinds."""
+    """What differs between the kinds of problems."""
 
     category: int
     module: str
@@ -125,36 +125,36 @@ _PYTHON_RULES = (
 
 
 class VerifyOptions(DerivedOptions):
-    """What may follow the question mark; the seed is that of the draw of mutants, and of the reference's stimuli."""
+    """Options after the question mark. The seed determines the drawn mutants and the reference's stimuli."""
 
     kind: Kind = "stimulus"
-    """What is to be written: stimulus: a whole testbench; checker: a checker beside given stimuli; assertions:
-    immediate assertions for hidden stimuli; cocotb: a whole testbench in Python."""
+    """What to write: stimulus: a complete testbench; checker: a checker for given stimuli; assertions: immediate
+    assertions for hidden stimuli; cocotb: a complete testbench in Python."""
     mutants: int = Field(default=12, ge=8, le=24)
-    """The most mutants of a problem."""
+    """Maximum number of mutants per problem."""
     coverage: bool = False
-    """Measure the coverage of testbenches, by Verilator (kind stimulus)."""
+    """Measure the coverage of testbenches with Verilator (kind stimulus only)."""
 
     @field_validator("coverage")
     @classmethod
     def _of_testbenches(cls, value: bool, info: ValidationInfo) -> bool:
         if value and info.data.get("kind") != "stimulus":
-            raise ValueError("only testbenches (kind=stimulus) have a coverage of their own")
+            raise ValueError("only testbenches (kind=stimulus) have a coverage; choose this kind or leave out coverage")
         return value
 
 
 class Findings(Known):
-    """What is known of a design; `verified` has the share of the mutants that the reference of a kind rejects."""
+    """The results for a design; `verified` has, by kind, the share of the mutants that the reference rejects."""
 
     mutants: tuple[str, ...] = ()
-    """Digests of the mutants that the given stimuli tell from the right design."""
+    """Digests of the mutants whose outputs differ from the correct design's under the given stimuli."""
     netlist: str = ""
-    """The design as Yosys writes it, if the same stimuli do not tell it from the right one."""
+    """The design as a netlist by Yosys; empty if there is none, or if its outputs differ."""
     renamed: bool = False
-    """Whether they do not tell the design with other inner names from it either, as it should be."""
+    """Whether the outputs of the design with other internal names are the same, as they should be."""
 
     def kind(self, options: VerifyOptions) -> str:
-        """The kind of problem that is wanted, and whether with coverage."""
+        """The requested kind of problem, with ``, coverage`` appended if coverage is measured."""
         return f"{options.kind}, coverage" if options.coverage else options.kind
 
     def reason(self, options: VerifyOptions) -> str:
@@ -163,7 +163,7 @@ class Findings(Known):
 
 
 def cases(problems: Sequence[Problem], options: VerifyOptions, left_out: list[str] | None = None) -> Iterator[Case]:
-    """The designs that benches can be written for, no two alike. Why problems are left out is added to `left_out`."""
+    """The designs, all different, for which benches can be written; `left_out` gets the reasons for the others."""
     seen = set()
     for problem, device in devices(problems, [] if left_out is None else left_out):
         mutated = _mutated(problem)
@@ -175,20 +175,20 @@ def cases(problems: Sequence[Problem], options: VerifyOptions, left_out: list[st
 
 
 _VERSION = 1
-"""Of what is found out about mutants, and how."""
+"""Increased when the results of examining a design, or the way they are obtained, change."""
 
 
 def _mutated(problem: Problem) -> dict[str, str]:
-    """The file with a bug that a debugging problem begins with; it is one of the mutants."""
+    """The buggy file that a debugging problem starts with, which is used as a mutant; empty for other problems."""
     if not is_derived(problem):
         return {}
     return {path: problem.context[path] for path in problem.targets if path in problem.context}
 
 
 def drawn_mutants(case: Case, seed: int) -> dict[str, str]:
-    """The mutants of a design in the order in which they are tried, as one file each, by a digest of it.
+    """The mutants of a design, by digest, each as the text of one file, in the order in which they are tried.
 
-    The bug of a debugging problem is the first.
+    The bug of a debugging problem comes first.
     """
     problem, device = case.problem, case.device
     files = right_files(problem)
@@ -200,12 +200,12 @@ def drawn_mutants(case: Case, seed: int) -> dict[str, str]:
 
 
 def has_its_mutants(case: Case, findings: Findings, options: VerifyOptions) -> bool:
-    """Whether the mutants of the findings are drawn; another version of pyslang may draw others."""
+    """Whether the mutants in the findings can still be drawn; another version of pyslang may give other mutants."""
     return not findings.mutants or set(findings.mutants) <= drawn_mutants(case, options.seed).keys()
 
 
 def specification(problem: Problem) -> dict[str, str]:
-    """The files that say what the design does."""
+    """The files that describe what the design does."""
     documents = {path: text for path, text in problem.context.items() if path.startswith("docs/")}
     if SPECIFICATION in documents and "src/case.json" in problem.harness:
         return documents
@@ -213,14 +213,14 @@ def specification(problem: Problem) -> dict[str, str]:
 
 
 def documented(problem: Problem, device: Device) -> str:
-    """The sentence of a task that says where the right design and its specification are."""
+    """The sentence of a task that says where the correct design and its specification are."""
     documents = ", ".join(f"`{path}`" for path in specification(problem))
     sources = ", ".join(f"`{path}`" for path in device.sources)
     return f"The design `{device.name}` in {sources} is right: it does what {documents} says."
 
 
 def verification_problem(case: Case, findings: Findings, options: VerifyOptions) -> Problem:
-    """The problem of writing a bench for a design, of which `findings` has the variants and the mutants that differ."""
+    """The problem of writing a bench for a design; `findings` has its equivalent variants and its differing mutants."""
     problem, device = case.problem, case.device
     form, files = FORMS[options.kind], right_files(problem)
     design = device.text(files)
@@ -259,7 +259,7 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
     else:
         golden = reference_checker(device, form.module, design, asserts=options.kind == "assertions")
         instances = [f"{form.module} {form.module}_instance"]
-        # The same stimuli have told the mutants from the right design.
+        # These are the stimuli under which the mutants differed from the correct design.
         harness["src/stimuli.sv"] = drive(f"{_HIDDEN}stimuli", instances, dut=f"{_HIDDEN}dut")
         if options.kind == "checker":
             context[STIMULI] = drive("stimuli", instances)
@@ -277,14 +277,14 @@ def verification_problem(case: Case, findings: Findings, options: VerifyOptions)
 
 
 def _environment(form: Form) -> str:
-    """The variables of the harness. A bench in Python is no source of a compiler's, and has no top module."""
+    """The harness's variables. A bench in Python is not compiled and has no top module, so it needs fewer of them."""
     lines = harness_file("env").splitlines(keepends=True)
     kept = [line for line in lines if form.module or not ("DESIGN_FILE" in line or "TOP_NAME" in line)]
     return "".join(kept).replace("DESIGN_FILE", form.path).replace("TOP_NAME", form.module)
 
 
 def _programs(kind: Kind) -> dict[str, str]:
-    """The hidden programs of a kind, and the templates that they come from."""
+    """The names of a kind's hidden programs, and the templates from which they are made."""
     if kind == "cocotb":
         return {**{name: name for name in ("conftest.py", "run.py", "trials.py")}, "test_runner.py": "test_trials.py"}
     return {name: name for name in ("conftest.py", "simulation.py", "test_runner.py")}

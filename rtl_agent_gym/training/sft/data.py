@@ -1,6 +1,6 @@
 """The data of supervised training: reads recorded episodes, and encodes them in the student's tokens with a mask.
 
-Episodes are transcripts, or files that ``rtl-agent-gym export`` wrote.
+Episodes are read from transcripts and from files that ``rtl-agent-gym export`` wrote.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MALFORMED = "malformed turns"
 
 @dataclass(frozen=True)
 class DemonstratedTurn:
-    """A turn of the model, and the reply."""
+    """A turn of the model, and the environment's reply."""
 
     turn: ModelTurn
     outputs: tuple[str, ...]
-    """The outputs of its commands as the model read them; empty if it had none, or if it is the last turn."""
+    """The outputs of its commands as the model read them; empty if it had no commands, or if it is the last turn."""
     completion: str = ""
-    """What the model wrote, as text of its dialect; empty if it is not known."""
+    """What the model wrote, as text of its dialect; empty if unknown."""
     token_ids: tuple[int, ...] | None = None
     """The sampled ids; None if they were not recorded."""
 
@@ -49,9 +49,9 @@ class Demonstration:
     """An episode to imitate."""
 
     problem: str
-    """The problem's id; empty if it is not known."""
+    """The problem's id; empty if unknown."""
     renderer: str
-    """The dialect in which it was played; empty if it is not known."""
+    """The dialect in which the episode was played; empty if unknown."""
     system: str
     user: str
     turns: tuple[DemonstratedTurn, ...]
@@ -64,7 +64,7 @@ class _Function(BaseModel):
     @field_validator("arguments", mode="before")
     @classmethod
     def _text_of_object(cls, arguments: Any) -> Any:
-        """The style ``transformers`` has an object here."""
+        """Exports in the style ``transformers`` have an object here."""
         return json.dumps(arguments, ensure_ascii=False) if isinstance(arguments, dict) else arguments
 
 
@@ -95,7 +95,7 @@ class _Metadata(BaseModel):
 
 
 class _Row(BaseModel):
-    """A line of an export: ``sft`` has messages, ``tokens`` has turns."""
+    """A line of an export: the format ``sft`` has messages, ``tokens`` has turns."""
 
     messages: list[_Message] | None = None
     tools: list[Any] | None = None
@@ -106,10 +106,10 @@ class _Row(BaseModel):
 
 
 def read_demonstrations(options: SftOptions, left_out: LeftOut) -> Iterator[Demonstration]:
-    """The episodes that the options name and choose, one at a time, in the order of the files.
+    """The episodes that the options select from their sources, one at a time, in the order of the files.
 
-    `left_out` counts the others, by reason. Raises `UsageError` if a source does not exist, or if a line is not of an
-    export that can be trained on.
+    `left_out` counts the others, by reason. Raises `UsageError` if a source does not exist, or if a line is not from
+    an export that can be trained on.
     """
     for source in options.episodes:
         try:
@@ -147,7 +147,7 @@ def _read_export(file: Path, options: SftOptions, left_out: LeftOut) -> Iterator
         for number, line in enumerate(lines, 1):
             try:
                 row = _Row.model_validate(strict_json.loads(line))
-                known = row.metadata  # a row without it was not exported, and is never left out
+                known = row.metadata  # a row without metadata was not exported, and is never left out
                 if known is not None and (lack := _chosen(options).lack(known.passed, known.reward)):
                     left_out[lack] += 1
                     continue
@@ -181,7 +181,7 @@ def _of_row(row: _Row, *, single_turn: bool) -> Demonstration | None:
 
 
 def _of_chat(row: _Row, recorded: Sequence[tuple[str, list[int] | None]] | None = None) -> Demonstration:
-    """The episode of a chat. `recorded` has the text and the ids of each turn, if they are known."""
+    """The episode of a chat. `recorded` has the text and the ids of each turn, if known."""
     rest = list(row.messages or ())
     system = rest.pop(0).content or "" if rest and rest[0].role == "system" else ""
     user = rest.pop(0).content or "" if rest and rest[0].role == "user" else ""
@@ -189,7 +189,7 @@ def _of_chat(row: _Row, recorded: Sequence[tuple[str, list[int] | None]] | None 
     while rest:
         message = rest.pop(0)
         if message.role != "assistant":
-            raise UsageError(f"a message of {message.role!r} where one of 'assistant' was expected")
+            raise UsageError(f"a message has the role {message.role!r} where 'assistant' was expected")
         calls = tuple(ToolCall(call.function.name, call.function.arguments) for call in message.tool_calls or ())
         turn = ModelTurn(message.reasoning_content or "", message.content or "", calls)
         outputs: list[str] = []
@@ -198,7 +198,7 @@ def _of_chat(row: _Row, recorded: Sequence[tuple[str, list[int] | None]] | None 
         completion, ids = ("", None) if recorded is None else recorded[len(turns)]
         turns.append(DemonstratedTurn(turn, tuple(outputs), completion, None if ids is None else tuple(ids)))
     if not turns:
-        raise UsageError("has no message of 'assistant'")
+        raise UsageError("has no message with the role 'assistant'")
     return _demonstration(row, system, user, turns)
 
 
@@ -235,9 +235,9 @@ class EncodedEpisode:
     problem: str
     tokens: list[int]
     mask: list[int]
-    """1 for each token that the model wrote, which are trained on; 0 for prompts and outputs. As long as `tokens`."""
+    """1 for tokens that the model wrote, which are trained on; 0 for prompts and outputs. As long as `tokens`."""
     exact: bool
-    """Whether the model's tokens are the recorded ids; otherwise they were encoded from text."""
+    """Whether the model's tokens are the recorded ids; if not, they were encoded from text."""
 
 
 def encode(
@@ -245,9 +245,9 @@ def encode(
 ) -> EncodedEpisode | None:
     """An episode in a student's tokens; None if its dialect cannot express a turn.
 
-    `system` and `user` are what the student reads instead of the recorded prompts; None keeps the recorded one.
+    `system` and `user` replace the recorded prompts; None keeps the recorded prompt.
 
-    Recorded ids are taken as they are if they are of this dialect and its vocabulary decodes them to the recorded text.
+    Recorded ids are used unchanged if they are of this dialect and the vocabulary decodes them to the recorded text.
     Otherwise all turns are encoded from their thinking (if the student thinks), text and calls. Outputs are appended as
     in an episode; nothing is rendered twice.
     """
@@ -266,7 +266,7 @@ def encode(
             action = renderer.parse_ids(ids)
             if action.kind != ("command" if turn.turn.calls else "final"):
                 return None
-            if len(outputs) > len(action.commands):  # a dialect with one call a turn
+            if len(outputs) > len(action.commands):  # a dialect with one call per turn
                 outputs = ["\n".join(outputs)]
         transcript.add_action(ids)
         if number < len(episode.turns):
@@ -284,16 +284,16 @@ class SupervisedData:
     validation: Sequence[EncodedEpisode] = ()
     """Episodes of held-out problems."""
     left_out: LeftOut = field(default_factory=Counter)
-    """Number of episodes that are in neither, by reason."""
+    """Number of episodes in neither list, by reason."""
 
     @classmethod
     def read(
         cls, options: SftOptions, renderer: Renderer, prompts: tuple[str | None, str | None], held_out: Collection[str]
     ) -> SupervisedData:
-        """Read and encode episodes. In a single turn they have no calls, otherwise at least one.
+        """Read and encode episodes: without calls if ``env=single_turn``, otherwise with at least one call.
 
-        `prompts` are the student's system and user prompt, as for `encode`; `held_out` are the ids of problems. Raises
-        like `read_demonstrations`.
+        `prompts` are the student's system and user prompt, as for `encode`; `held_out` are the ids of the validation
+        problems. Raises like `read_demonstrations`.
         """
         train: list[EncodedEpisode] = []
         validation: list[EncodedEpisode] = []
@@ -323,7 +323,7 @@ class SupervisedData:
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest episode."""
+        """Number of tokens of the longest episode."""
         return max(len(episode.tokens) for episode in (*self.train, *self.validation))
 
     def steps(self, batch_size: int, epochs: int) -> int:
@@ -349,11 +349,11 @@ class SupervisedData:
         return f"{line}; {self.reasons()}"
 
     def reasons(self) -> str:
-        """Why how many episodes were left out."""
+        """How many episodes were left out for each reason, as text."""
         return "left out: " + (", ".join(f"{count} {why}" for why, count in self.left_out.most_common()) or "none")
 
 
-@lru_cache(maxsize=1)  # of many episodes it takes longer than the rest of a batch
+@lru_cache(maxsize=1)  # for many episodes, it takes longer than the rest of a batch
 def _order(size: int, seed: int, epoch: int) -> list[int]:
     order = list(range(size))
     random.Random(f"{seed}/{epoch}").shuffle(order)

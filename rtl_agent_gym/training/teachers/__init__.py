@@ -1,7 +1,7 @@
 """Teachers compute log-probabilities of the tokens that the student sampled.
 
-A teacher reads the student's exact tokens (here), or the same turns in another dialect (`cross`). It
-may be the student itself, with earlier weights. `setup` builds a run's teachers.
+A teacher reads the student's exact tokens (this module), or the same turns in another dialect (`cross`). It may be the
+student itself, with earlier weights. `setup` builds a run's teachers.
 """
 
 from __future__ import annotations
@@ -36,26 +36,26 @@ class Sampled:
     """What the teacher reads about this episode, after the user message."""
 
     def runs(self) -> list[tuple[list[int], bool]]:
-        """Consecutive tokens that were all sampled, or all not, and whether they were."""
+        """The tokens in runs of sampled and of other tokens; the bool says which."""
         pairs = groupby(zip(self.tokens, self.mask, strict=True), key=lambda pair: bool(pair[1]))
         return [([id_ for id_, _ in run], by_student) for by_student, run in pairs]
 
 
 Prompt = Callable[[Sampled], Sequence[int]]
-"""Gives the ids of the teacher's prompt for an episode."""
+"""Returns the ids of the teacher's prompt for an episode."""
 
 
 @dataclass
 class Judgement:
-    """The KL of each token of an episode. Where the teacher's value is not finite, the KL is unknown."""
+    """The KL of each token of an episode. Where a log-probability is not finite, the KL is unknown."""
 
     kl: list[float]
     """``log p_student − log p_teacher``; 0 where it is unknown or the token was not sampled."""
     covered: list[float]
     """1 where the KL is known, else 0."""
     top: list[list[tuple[int, float]]] | None = None
-    """The teacher's most likely tokens at each place, with their log-probabilities; none where the token was not
-    sampled, or its KL or one of them is unknown. None if they were not requested."""
+    """The teacher's most likely tokens at each position, with their log-probabilities; empty if the token was not
+    sampled, or if its KL or one of these values is unknown. None if not requested."""
     not_finite: int = field(default=0, init=False)
     """Number of tokens whose KL is unknown because a log-probability was NaN or infinite."""
 
@@ -75,7 +75,7 @@ class Teacher(Protocol):
     """Judges episodes."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
-        """Judge an episode, with one call to the model; a teacher with another dialect may need a few more."""
+        """Judge an episode, with one call to the model; a teacher with another dialect may need a few more calls."""
         ...
 
 
@@ -85,12 +85,12 @@ class SameTokens:
 
     sampler: Sampler
     prompts: Mapping[str, tuple[list[int], Prompt]] = field(default_factory=dict)
-    """For each problem with another prompt: the ids of the student's prompt, and the prompt that replaces them."""
+    """For each problem where the teacher's prompt differs: the student's prompt ids, and the teacher's prompt."""
     top: int = 0
-    """How many of its most likely tokens it names at each place; 0 for none."""
+    """How many of its most likely tokens it returns at each position; 0 for none."""
 
     async def judge(self, sampled: Sampled) -> Judgement:
-        """See `Teacher.judge`. Raises `UsageError` if the service does not name the most likely tokens."""
+        """See `Teacher.judge`. Raises `UsageError` if the service does not return the most likely tokens."""
         tokens = list(sampled.tokens)
         cut = 0
         if sampled.problem in self.prompts:
@@ -116,11 +116,11 @@ class SameTokens:
         return Judgement(kl, covered, best if self.top else None)
 
     async def _scores(self, tokens: list[int]) -> tuple[list[float | None], list[list[tuple[int, float]] | None]]:
-        """The log-probability of each token, and the most likely tokens there; None beyond the context length."""
+        """Each token's log-probability, and the most likely tokens at its position; None beyond the context length."""
         if not self.top:
             return list(await self.sampler.compute_logprobs(tinker.ModelInput.from_ints(tokens))), [None] * len(tokens)
         limit = min(len(tokens), max(1, (context_length(self.sampler) or len(tokens) + 1) - 1))
-        one = tinker.SamplingParams(max_tokens=1)  # a service gives the scores of a prompt with a sample
+        one = tinker.SamplingParams(max_tokens=1)  # a service returns a prompt's scores only with a sample
         found = await self.sampler.sample(tinker.ModelInput.from_ints(tokens[:limit]), 1, one, True, self.top)
         logprobs, top = found.prompt_logprobs, found.topk_prompt_logprobs
         if logprobs is None or top is None:
@@ -132,36 +132,36 @@ class SameTokens:
 
 
 class SavedWeights(TypedDict):
-    """Weights that a resumed run needs, as a checkpoint records them."""
+    """Weights that a resumed run needs, as recorded in a checkpoint."""
 
     version: int
-    """Number of steps that they were trained for."""
+    """Number of steps that the weights were trained for."""
     weights: str
-    """Their path."""
+    """Path of the weights."""
 
 
 @dataclass
 class SelfTeacher(SameTokens):
-    """A teacher with the student's earlier weights, first those of the start. It keeps those that later steps need."""
+    """A teacher with the student's earlier weights, at first the initial ones. It keeps those that later steps need."""
 
     lag: int | None = None
-    """How many steps the teacher is behind, in the first steps fewer; None for the weights of the start."""
+    """How many steps the teacher is behind (fewer in the first steps); None for the initial weights."""
 
     def __post_init__(self) -> None:
         self._start = self.sampler
         self._kept: dict[int, tuple[Sampler, str | None]] = {}
 
     def steps_needed(self, step: int, num_steps: int) -> int:
-        """For how many steps, beginning with `step`, the weights before it are needed from a checkpoint."""
+        """For how many steps, from `step` on, a checkpoint must include the weights before `step`."""
         return self.lag if self.lag is not None and 0 < step < num_steps - self.lag else 0
 
     def keep(self, step: int, sampler: Sampler, path: str | None) -> None:
-        """Keep the weights before `step`, of which a checkpoint may need the `path`."""
+        """Keep the weights before `step`; `path` is where they are saved, for checkpoints."""
         if self.lag is not None and step > 0:
             self._kept[step] = sampler, path
 
     def begin(self, step: int) -> None:
-        """Judge with the weights of `step` from now on. Raises `KeyError` if they were not kept."""
+        """From now on, judge with the weights for `step`. Raises `KeyError` if they were not kept."""
         if self.lag is None:
             return
         oldest = max(0, step - self.lag)

@@ -1,17 +1,17 @@
 """A teacher with another tokenizer and another dialect.
 
 The conversation is translated to the teacher's dialect and scored in one call. Tokens with the same bytes on both sides
-are aligned in groups, and so are tokens of the format that express the same decision. A group's KL is the difference of
-its sums of log-probabilities, spread evenly over its tokens. Other tokens are left out.
+are aligned in groups, and so are format tokens that express the same decision. A group's KL is the difference between
+the two sums of log-probabilities, spread evenly over the student's tokens. Other tokens have no KL.
 
-**Contents.** Two tokenizations of the same bytes are cut where they have a token boundary at the same byte. Between two
-cuts, both have a group of tokens with the same bytes, so their log-probabilities, summed over the group, can be
-compared. Tokens before the first common boundary of a passage, or after the last, are left out. Where one dialect
-writes a command in JSON and the other as it is, they have the same bytes between the escapes.
+**Contents.** Two tokenizations of the same bytes are cut at token boundaries that both have. Between two cuts, both
+have a group of tokens with the same bytes, so their log-probabilities, summed over the group, can be compared. Tokens
+before the first common boundary of a passage, or after the last, are left out. If one dialect writes a command in JSON
+and the other verbatim, their bytes are equal between the escapes.
 
 **Decisions.** A turn consists of contents with format tokens around them. Some of these tokens express a decision: to
 think, to answer or to call the tool, to end a content, to stop. The tokens differ between dialects, but the
-probabilities of the same decision can be compared. The KL of a decision goes to the student's tokens for it:
+probabilities of the same decision can be compared. A decision's KL is assigned to the student's tokens for it:
 
 ====================  =====================================  ============================
 decision              gpt-oss                                Qwen
@@ -27,8 +27,8 @@ end the answer, stop  ``<|return|>``                         ``<|im_end|>``
 
 Other format tokens, such as a tool's name, follow from the decision and are left out.
 
-If the student has a token for the decision to answer and the teacher does not, the teacher's probability of the
-answer's first token is that of two things: to answer, and to begin with this word. `ImplicitAnswer` separates them.
+If only the student has a token for the decision to answer, the teacher's probability of the answer's first token is
+that of two things: to answer, and to begin with this token. `ImplicitAnswer` separates them.
 """
 
 from __future__ import annotations
@@ -52,12 +52,12 @@ from ...renderers.protocol import Part
 from . import Judgement, Prompt, Sampled
 
 SURE = math.log(0.5)
-"""If an answer's first token has at least this log-probability, the teacher would answer; no more calls are made."""
+"""From this log-probability of an answer's first token on, the teacher would surely answer: no more calls are made."""
 
 
 @dataclass(frozen=True)
 class Passage:
-    """A sequence of bytes that both sides have: the offset at which it begins in each, and its length, in bytes."""
+    """Bytes that both sides have in common: the offset on each side, and the length, in bytes."""
 
     student: int
     teacher: int
@@ -68,8 +68,7 @@ class Passage:
 class Group:
     """Tokens ``student[0]:student[1]`` and ``teacher[0]:teacher[1]`` that can be compared.
 
-    They have the same bytes, or express the same decision. The teacher's range is empty if the teacher
-    has no token for a decision.
+    They have the same bytes, or express the same decision. The teacher's range is empty if it has no token for it.
     """
 
     student: tuple[int, int]
@@ -77,18 +76,18 @@ class Group:
 
 
 class TokenOffsets:
-    """The byte offsets of the tokens in a sequence, whose lengths are in bytes, too."""
+    """The byte offsets of the tokens in a sequence, from the tokens' lengths in bytes."""
 
     def __init__(self, lengths_T: Sequence[int]) -> None:
         self._boundaries = [0, *accumulate(lengths_T)]
 
     def at(self, offset: int) -> int | None:
-        """The first token that begins at a byte, or the number of tokens at the end; None if no token begins there."""
+        """The first token that begins at this byte (the number of tokens, at the end); None if none begins there."""
         place = bisect_left(self._boundaries, offset)
         return place if place < len(self._boundaries) and self._boundaries[place] == offset else None
 
     def start(self, token: int) -> int:
-        """The byte at which a token begins; the number of tokens stands for the end."""
+        """The byte at which a token begins; for the number of tokens, the end."""
         return self._boundaries[token]
 
     def covering(self, begin: int, end: int) -> tuple[int, int]:
@@ -102,7 +101,7 @@ class TokenOffsets:
 
 
 def align_passage(student: TokenOffsets, teacher: TokenOffsets, passage: Passage) -> list[Group]:
-    """The groups of tokens with the same bytes in a passage, as small as possible."""
+    """The smallest groups of tokens with the same bytes in a passage."""
     found: list[tuple[int, int]] = []
     for offset in student.boundaries(passage.student, passage.length):
         own, other = student.at(passage.student + offset), teacher.at(passage.teacher + offset)
@@ -112,15 +111,15 @@ def align_passage(student: TokenOffsets, teacher: TokenOffsets, passage: Passage
 
 
 def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_place: int) -> list[Passage]:
-    """The identical bytes of a content on both sides, which begins at the given places of their sequences.
+    """The identical bytes of a content on both sides; the content begins at the given byte offsets of their sequences.
 
-    They are all identical, unless the teacher's tokenizer normalises: composing characters (NFC) turns an ``e`` with a
+    All bytes are identical unless the teacher's tokenizer normalises: composing characters (NFC) turns an ``e`` with a
     combining accent into a single letter, and U+2126 into U+03A9. Such characters are left out.
     """
     if student == teacher:
         return [Passage(student_place, teacher_place, len(student))]
     passages: list[Passage] = []
-    at, begun, place = 0, 0, 0  # in the teacher's bytes; in the student's: of the passage, and of the next character
+    at, begun, place = 0, 0, 0  # offset in the teacher's bytes; in the student's: of the passage, of the next character
     for piece in _characters(student.decode("utf-8", "surrogateescape")):
         own = piece.encode("utf-8", "surrogateescape")
         if teacher.startswith(own, at):
@@ -132,7 +131,7 @@ def common_passages(student: bytes, teacher: bytes, student_place: int, teacher_
         begun = place
         other = unicodedata.normalize("NFC", piece).encode("utf-8", "surrogateescape")
         if not teacher.startswith(other, at):
-            return passages  # changed in another way, so it is unknown where the next identical bytes begin
+            return passages  # changed in another way: it is unknown where the next identical bytes begin
         at += len(other)
     if place > begun:
         passages.append(Passage(student_place + begun, teacher_place + at - (place - begun), place - begun))
@@ -144,7 +143,7 @@ _ESCAPES = re.compile(r"((?:\\u[0-9a-fA-F]{4})+|\\[^u])", re.DOTALL)
 
 
 def command_of(call: Part) -> Part:
-    """A call whose body is only the command: as it is, or the inside of its string in JSON."""
+    """A call whose body is only the command: verbatim, or the contents of its JSON string."""
     found = None if call.raw else _COMMAND.search(call.body)
     if found is None:
         return call
@@ -153,9 +152,9 @@ def command_of(call: Part) -> Part:
 
 
 def escaped_passages(escaped: str, plain: bytes, escaped_place: int, plain_place: int) -> list[Passage]:
-    """The identical bytes of the inside of a string in JSON, as the student's, and of the text that it stands for.
+    """The bytes that the contents of a JSON string (as the student's) and its decoded text have in common.
 
-    None follows behind a difference.
+    The passages end at the first difference.
     """
     found = []
     own = other = 0
@@ -163,7 +162,7 @@ def escaped_passages(escaped: str, plain: bytes, escaped_place: int, plain_place
         data = run.encode("utf-8", "surrogateescape")
         try:
             meant = json.loads(f'"{run}"').encode("utf-8") if number % 2 else data
-        except ValueError:  # no escape of JSON, or one half of a pair
+        except ValueError:  # not a JSON escape, or half of a surrogate pair
             break
         if not plain.startswith(meant, other):
             break
@@ -174,7 +173,7 @@ def escaped_passages(escaped: str, plain: bytes, escaped_place: int, plain_place
 
 
 def _characters(text: str) -> Iterator[str]:
-    """The text in pieces that are normalised independently: a character and those that combine with it."""
+    """The text in pieces that are normalised independently: a character with the characters that combine with it."""
     begun = 0
     for place, char in enumerate(text):
         if place > begun and (char.isascii() or not _combines(char)):
@@ -192,11 +191,11 @@ def _combines(char: str) -> bool:
 def spread_kl(
     groups: Sequence[Group], student_logprobs: Sequence[float], teacher_logprobs: Sequence[float], size: int
 ) -> tuple[list[float], list[float]]:
-    """Spread each group's KL evenly over the student's tokens in it, of which there are `size`.
+    """Spread each group's KL evenly over the student's tokens in the group. `size` is the number of student tokens.
 
     Returns:
-        ``log p_student − log p_teacher`` of each of the student's tokens, 0 outside the groups; and for each token 1 if
-        it is in a group, else 0. Spreading preserves each group's sum.
+        ``log p_student − log p_teacher`` of each student token, 0 outside the groups; and for each token 1 if it is in
+        a group, else 0. Spreading preserves each group's sum.
     """
     kl_T, covered_T = [0.0] * size, [0.0] * size
     for group in groups:
@@ -212,21 +211,21 @@ def spread_kl(
 class ImplicitAnswer:
     """A decision to answer for which the teacher has no token.
 
-    Its probability is 1 minus the probabilities of the alternatives. They are only computed if the answer's first token
-    is not likely enough by itself.
+    Its probability is 1 minus the probabilities of the alternatives, which are only computed if the answer's first
+    token is not likely enough by itself.
     """
 
     decision: Group
-    """The student's tokens for it; none of the teacher's."""
+    """The student's tokens for the decision; the teacher's range is empty."""
     first: Group
-    """The first group of the answer. Its teacher's log-probability includes the decision's."""
+    """The first group of the answer. The teacher's log-probability of it includes the decision's."""
     alternatives: tuple[int, ...]
     """The tokens that would begin something else, such as a call."""
 
     def logprob(self, first_token: float, alternatives: Sequence[float]) -> float:
         """The log-probability that the teacher answers; at least that of the answer's first token.
 
-        Those of the `alternatives` are empty if they were not computed.
+        `alternatives` are the alternatives' log-probabilities; empty if they were not computed.
         """
         if not alternatives:
             return first_token
@@ -243,23 +242,23 @@ class Pair:
     student: Part
     teacher: Part
     alternatives: tuple[int, ...] = ()
-    """If the teacher has no token that begins a text: the tokens that would begin something else."""
+    """The teacher's tokens that would begin something else, if it has no token that begins a text."""
     comparable: bool = True
-    """Whether beginning it is the same decision on both sides. It is not at a turn's beginning if the teacher may think
-    there and the student cannot: every beginning of the student would look unlikely to the teacher."""
+    """Whether beginning the content is the same decision on both sides. At the start of a turn it is not if the teacher
+    may think there and the student cannot: whatever the student begins with would look unlikely to the teacher."""
 
 
 def match_turns(
     student: TokenOffsets, teacher: TokenOffsets, turns: Sequence[Sequence[Pair | None]]
 ) -> tuple[list[Group], list[ImplicitAnswer]]:
-    """Align turns: contents where their bytes are equal, and the decisions around them.
+    """Align turns: contents where their bytes are equal, and the decisions around contents.
 
-    `turns` has the contents of each turn in order; None for contents that the teacher's dialect cannot express.
+    `turns` has the contents of each turn in order, with None for contents that the teacher's dialect cannot express.
     """
     groups: list[Group] = []
     implicit: list[ImplicitAnswer] = []
     for pairs in turns:
-        same = True  # whether both are at the same point of the turn, which is uncertain after a call
+        same = True  # whether both sides are at the same point of the turn; uncertain after a call
         for pair in pairs:
             if pair is not None:
                 content = opened = _content(student, teacher, pair)
@@ -306,7 +305,7 @@ def _opened(
 
 
 def _closed(student: TokenOffsets, teacher: TokenOffsets, pair: Pair, content: list[Group]) -> list[Group]:
-    """The decision to end the content, together with the rest of the content after its last group."""
+    """The group of the decision to end the content, including the rest of the content after its last group."""
     own, other = pair.student, pair.teacher
     if own.ends is None or other.ends is None or own.kind != other.kind or own.stops != other.stops:
         return []
@@ -366,7 +365,7 @@ class CrossTokens:
     async def _decision_logprob(
         self, answer: ImplicitAnswer, tokens: Sequence[int], logprobs: Sequence[float]
     ) -> float:
-        place = answer.first.teacher[0]  # the index of the token before which the teacher decides
+        place = answer.first.teacher[0]  # index of the token before which the teacher decides
         first = logprobs[place]
         if first >= SURE:
             return answer.logprob(first, [])

@@ -38,7 +38,7 @@ async def _start_weights(plan: Plan, engine: Engine) -> Sampler:
     o = plan.options
     if o.load_checkpoint_path is None:
         return await engine.published("student_model", plan.student)
-    # A service makes no sampler of a training state, but a trainer of that state does.
+    # A service cannot create a sampler from a training state, but a trainer with that state can.
     trainer = await engine.trainer(plan.student, o.lora_rank, o.seed, o.load_checkpoint_path, optimizer=False)
     return await trainer.save_weights_and_get_sampling_client()
 
@@ -77,7 +77,7 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
         return config
     requested = plan.options.teacher_renderer_name
     unlimited = replace(config, episode=config.episode.with_options(max_trajectory_tokens=None))
-    if option == "teacher_model" and model != plan.options.teacher_model:  # built by the recipe
+    if option == "teacher_model" and model != plan.options.teacher_model:  # a folder from the recipe
         return replace(unlimited, model_name=model, renderer_name=requested or config.renderer_name)
     if model.startswith("tinker://"):
         return replace(config, renderer_name=requested or config.renderer_name)  # weights of the student's base model
@@ -86,7 +86,7 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
 
 
 def same_vocabulary(student: TinkerEnvConfig, teacher: TinkerEnvConfig) -> bool:
-    """Whether both have the same vocabulary, so that the teacher can read the student's ids."""
+    """Whether both models have the same vocabulary, so that the teacher can read the student's ids."""
     harmony = [(config.renderer_name or "").startswith(("gpt_oss", "gpt-oss")) for config in (student, teacher)]
     if any(harmony) or student.model_name == teacher.model_name:
         return all(harmony) or not any(harmony)
@@ -100,7 +100,7 @@ def _student_ids(problem: Problem, config: TinkerEnvConfig, renderer: Renderer) 
 
 
 def _prompt(problem: Problem, config: TinkerEnvConfig, renderer: Renderer, context: TeacherContext) -> Prompt:
-    """The teacher's prompt of a problem: the environment's, with the context and an episode's feedback."""
+    """The teacher's prompt for a problem: the environment's prompt with the context and an episode's feedback."""
     try:
         opening = open_prompt(problem, config.episode, renderer)
     except PromptTooLong as error:

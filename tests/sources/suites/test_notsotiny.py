@@ -131,7 +131,7 @@ def test_a_byte_order_mark_and_line_ends_of_windows_are_read(tmp_path: Path) -> 
         (".", "there is no file"),
         ("", "there is no file ''"),
         ("nowhere.jsonl", "there is no file 'nowhere.jsonl'"),
-        ("empty.jsonl", "holds no row"),
+        ("empty.jsonl", "contains no row"),
     ],
     ids=["a long name", "a folder", "no name", "no file", "no row"],
 )

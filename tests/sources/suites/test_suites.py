@@ -191,7 +191,7 @@ def test_a_folder_without_problems_is_an_error(prefix: str, tmp_path: Path) -> N
         load_problems(f"{prefix}:{'x' * 5000}")
     with pytest.raises(UsageError, match=r"there is no folder '/nowhere'; give .*FOLDER"):
         load_problems(f"{prefix}:/nowhere")
-    with pytest.raises(UsageError, match="holds none of the benchmark's problems; expected"):
+    with pytest.raises(UsageError, match="contains no problem of the benchmark; expected"):
         load_problems(f"{prefix}:{tmp_path}")
 
 

@@ -82,7 +82,7 @@ const LINES = [
   ["good", /\b(?:pass(?:ed|es)?|success(?:ful)?|ok)\b/i],
 ];
 
-/** What a shell printed: ANSI colours, diffs, and and lines of compilers and tests by their text. */
+/** What a shell printed: ANSI colours, diffs, and lines of compilers and tests by their text. */
 function highlightOutput(value) {
   const isDiff = /^@@ -\d+(?:,\d+)? \+\d+(?:,\d+)? @@/m.test(value);
   const node = el("span");
