@@ -236,7 +236,8 @@ class Process:
     Methods raise `SandboxLost` or `SandboxBroken` as those of `Sandbox` do.
 
     Args:
-        channel, reply: The channel to the warden, and the function that waits for a reply (seconds; None for no limit).
+        channel: To the warden.
+        reply: Waits for a reply, for some seconds or, with None, without a limit.
         header: ``argv``, ``cwd``, ``env``, and whether the second warden runs it (``worker``).
         grace: Seconds within which a killed process must end.
     """

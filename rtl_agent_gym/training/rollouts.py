@@ -201,7 +201,10 @@ async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], N
         logger.warning("%s", text)
         show(text)
 
-    return await STEP_EPISODES.retrying(temporary, before_sleep=report)(play)
+    async for attempt in STEP_EPISODES.retrying(temporary, before_sleep=report):
+        with attempt:
+            return await play()
+    raise AssertionError("unreachable")
 
 
 def student_policy(
