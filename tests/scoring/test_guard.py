@@ -55,7 +55,7 @@ def test_every_call_is_found_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tasks", "benches"),
     [
-        ("$fopen $fgets $fgetc $fread $fscanf $fseek $readmemh", ""),
+        ("$fopen $fgets $fgetc $fread $fscanf $fseek $readmemh", "none"),
         ("$fwrite $fdisplay $fflush $dumpfile $writememh", "read"),
         ("$display $finish $fatal $floor", "all"),
     ],

@@ -31,6 +31,8 @@ SIGNAL = re.compile(rb'(\w+) \.([a-z]+)[\w/]* (?:\*?"((?:[^"\\]|\\.)*)")?([^;]*)
 """The label, the kind and the name of a signal or functor; the rest of the line has its drivers."""
 WRITE = re.compile(rb" +%(?!load|ix/getv|test_nul|vpi_|push)[a-z][\w/]* (?:[^;]*?[ ,])??(v0x[\da-f]+(?:_\d+)?)(?!\w)")
 """An instruction that changes a signal. Excluded instructions only read, or call tasks."""
+CASTS = (b"    %cast/vec4/str ", b"    %cast/vec4/dar ", b"    %cast/vec2/dar ")
+"""Instructions that stop the simulation if the sizes differ, which ``vvp -n`` turns into an end with status 0."""
 CALL = re.compile(rb' +%vpi_[/a-z]+ \d+ \d+ "\$(\w+)"(.*)')
 LABEL = re.compile(rb"(?<!\w)[vL]_?0x[\da-f]+(?:_\d+)?(?!\w)")
 RESOLVED = re.compile(rb"(?<!\w)RS_0x[\da-f]+(?!\w)")
@@ -46,6 +48,8 @@ READERS = re.compile(
     rb"|abs|acosh?|asinh?|atan[2h]?|ceil|cosh?|exp|floor|hypot|ln|log10|max|min|pow|sinh?|sqrt|tanh?"
 )
 """Tasks and functions of the simulator that do not write their arguments."""
+PRINTERS = re.compile(rb"swrite[bho]?|sformat")
+"""Tasks that write their first argument and read the others."""
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 READS_FILES = re.compile(
     rb"\$(?:f(?:open|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
@@ -75,8 +79,8 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
 def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:
     """What hidden testbenches in compiled files may do with files, for `benches_files`.
 
-    Anything if the design uses no files; only read if the design only writes files. Otherwise, the design could open
-    the testbench's files, or use those that the testbench opened.
+    Anything if the design uses no files; only read if the design only writes files. Otherwise nothing, since the design
+    could open the testbench's files, or use those that the testbench opened.
     """
     found = []
     for path in filter(os.path.isfile, dict.fromkeys(paths)):
@@ -84,16 +88,18 @@ def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> l
         own = [not os.path.isfile(name) or is_own(os.path.realpath(name)) for name in files]
         calls = [(int(call["file"]), call["name"]) for call in SYSTEM_CALL.finditer(text)]
         names = [name for number, name in calls if number >= len(own) or own[number]]
-        if not any(map(READS_FILES.match, names)):
-            found.append(f"{'read' if any(map(WRITES_FILES.match, names)) else 'all'} {_digest(text)}")
+        may = "none" if any(map(READS_FILES.match, names)) else "read" if any(map(WRITES_FILES.match, names)) else "all"
+        found.append(f"{may} {_digest(text)}")
     return found
 
 
 def benches_files(path: str, found: Sequence[str]) -> str:
-    """What the hidden testbench in a compiled file may do with files: ``all``, only ``read``, or nothing (empty)."""
+    """What the hidden testbench in a compiled file may do with files: ``all``, only ``read``, or ``none``; empty if the
+    file has none.
+    """
     with open(path, "rb") as stream:
         digest = _digest(stream.read())
-    return next((may for may in ("read", "all") if f"{may} {digest}" in found), "")
+    return next((may for may in ("none", "read", "all") if f"{may} {digest}" in found), "")
 
 
 def _digest(text: bytes) -> str:
@@ -125,6 +131,7 @@ class _Compiled:
         self.unclear: list[str] = []
         writes: list[tuple[bytes, bytes]] = []
         reads = dict[tuple[bytes, bytes], None]()
+        casts = set[bytes]()
         scope = b""
         for line in text.split(b"\n"):
             if found := SCOPE.fullmatch(line):
@@ -135,12 +142,15 @@ class _Compiled:
             elif line.startswith(b"    %"):
                 writes += [(scope, label) for label in _written(line)]
                 reads.update(dict.fromkeys((scope, label) for label in LABEL.findall(line)))
+                casts.update({scope} if line.startswith(CASTS) else ())
             elif found := PORT.match(line):
                 self._ports[scope, found[2]] = found[1]
             elif b".scope " in line:
                 self.unclear.append("?: the compiled design has a scope that cannot be judged")
             elif found := SIGNAL.match(line):
                 self._signals[found[1]] = scope, found
+        if any(map(self._is_inside, casts)):
+            self.unclear.append("?: the design casts a string or an array to a vector, which may end the simulation")
         self.faults = [*self._writes(writes), *self._reads(reads), *self._shared_nets()]
 
     def _writes(self, writes: list[tuple[bytes, bytes]]) -> Iterator[tuple[re.Match[bytes], str]]:
@@ -257,7 +267,8 @@ def _is_unit(scope: re.Match[bytes]) -> bool:
 
 def _written(line: bytes) -> list[bytes]:
     if call := CALL.match(line):
-        return [] if READERS.fullmatch(call[1]) else LABEL.findall(TEXT.sub(b"", call[2]))
+        labels = [] if READERS.fullmatch(call[1]) else LABEL.findall(TEXT.sub(b"", call[2]))
+        return labels[:1] if PRINTERS.fullmatch(call[1]) else labels
     found = WRITE.match(line)
     return [found[1]] if found else []
 

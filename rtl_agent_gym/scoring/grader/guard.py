@@ -25,6 +25,10 @@ if TYPE_CHECKING:
 WALL_LIBRARY = "/opt/rtl-agent-gym/wall.so"
 """The library that decides which files a design may open; built from `wall.c` with the image."""
 REFUSED = 125
+NEVER_BEGINS = (
+    "?: the simulation would end with status 0 before it begins, and the hidden testbench would test nothing, for"
+    " example after $monitor or $strobe of an expression, $swrite to anything but a reg, or a task called as a function"
+)
 MOST, LONGEST = 20, 400
 """Maximum complaints that are reported for one simulation, and characters of one complaint."""
 
@@ -48,8 +52,22 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
             # The compiled file may contain a hidden testbench, which a design must not read.
             policy = wall(line.named, bench == "read")
             env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), policy])
+        if bench and not (violations or refusals) and not begins(design, arguments, env):
+            refusals = [NEVER_BEGINS]
     report(line, {"kind": "simulator", "violations": violations, "refusals": refusals})
     os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
+
+
+def begins(design: str, arguments: list[str], env: dict[str, str]) -> bool:
+    """Whether a compiled design comes to its first event. Only then does a hidden testbench decide the exit status.
+
+    ``-s`` stops before that event, which ``-N`` turns into the exit status 1. It is 0 if a system task ended the
+    simulation when its arguments were checked, or after 256 errors of linking.
+    """
+    from .sources import run
+
+    after = arguments[arguments.index(design) + 1 :]
+    return run([f"{TOOLS}/vvp", "-N", "-s", design, *after], {1: "/dev/null", 2: "/dev/null"}, env) != 0
 
 
 def run_iverilog(line: Line, arguments: list[str]) -> None:
@@ -61,7 +79,10 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
     with OwnFolder() as folder:
         listing, errors = f"{folder}/files", f"{folder}/stderr"
         options = [f"-Mprefix={listing}"] if checked else []
+        remove(sources.outputs(arguments))  # an earlier compilation's file must not pass for this one's
         code = run([f"{TOOLS}/iverilog", *options, *arguments], {2: errors})
+        if not code and sources.is_compilation(arguments) and not any(map(os.path.exists, sources.outputs(arguments))):
+            code = 1  # the exit status has eight bits: after 256 errors it is 0
         if code and checked:  # the preprocessor may not have written its list
             again = [f"{TOOLS}/iverilog", *options, *without_output(arguments), "-E", "-o", "/dev/null"]
             run(again, {1: "/dev/null", 2: "/dev/null"})
@@ -87,9 +108,8 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
             apart = reach.mixed
         judged = True
     finally:  # also if this program fails: what was not judged must not run
-        if violations or refusals or not judged:
-            for path in filter(os.path.isfile, sources.outputs(arguments)):
-                os.unlink(path)
+        if violations or refusals or not judged or code:  # after some errors, Icarus leaves a file that would run
+            remove(sources.outputs(arguments))
     named = sources.named_files(arguments, lines) if checked else []
     named += connections.benches_with_files(sources.outputs(arguments), sources.is_own) if apart else []
     end_compiler(line, code, text, violations, refusals, arguments, named)
@@ -99,11 +119,15 @@ def reached_signals(lines: list[str], arguments: list[str]) -> list[str]:
     """Where the design that was just compiled accesses signals of the testbench that it was compiled with."""
     from . import connections, sources
 
-    written = [path for path in dict.fromkeys(sources.outputs(arguments)) if os.path.isfile(path)]
-    if not written and not any(word == "-E" or word.startswith("-t") for word in arguments):
-        return ["?: the compiled design is in no file, so it cannot be judged beside the hidden testbench"]
+    paths = list(filter(os.path.isfile, dict.fromkeys(sources.outputs(arguments))))
     hidden = [line[2:] for line in lines if not sources.is_own(line[2:])]
-    return [fault for path in written for fault in connections.reached_signals(path, sources.is_own, hidden)]
+    return [fault for path in paths for fault in connections.reached_signals(path, sources.is_own, hidden)]
+
+
+def remove(paths: list[str]) -> None:
+    """Delete those of the files that exist."""
+    for path in filter(os.path.isfile, paths):
+        os.unlink(path)
 
 
 def run_verilator(line: Line, arguments: list[str]) -> None:

@@ -12,6 +12,8 @@ from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from .messages import Build
 
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
@@ -47,12 +49,12 @@ class OwnFolder:
         os.rmdir(self.path)
 
 
-def run(command: list[str], outputs: dict[int, str]) -> int:
+def run(command: list[str], outputs: dict[int, str], env: Mapping[str, str] = os.environ) -> int:
     """Run a program with some descriptors redirected to files. Returns its exit status, negative for a signal."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
     opened = [(os.POSIX_SPAWN_OPEN, number, path, flags, 0o600) for number, path in outputs.items()]
     ignored = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these; other programs expect the default
-    pid = os.posix_spawn(command[0], command, os.environ, file_actions=opened, setsigdef=ignored)
+    pid = os.posix_spawn(command[0], command, env, file_actions=opened, setsigdef=ignored)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
@@ -77,8 +79,14 @@ def without_output(arguments: list[str]) -> list[str]:
 
 def outputs(arguments: list[str]) -> list[str]:
     """The files that Icarus may write with these arguments."""
-    found = [value for option, value in itertools.pairwise(arguments) if option == "-o"]
-    return found + [word[2:] for word in arguments if word.startswith("-o") and len(word) > 2] + ["a.out"]
+    pairs = zip(arguments, [*arguments[1:], ""], strict=True)
+    options = [(re.match("-[EhiRSuvV]*o(.*)", word, re.DOTALL), after) for word, after in pairs]
+    return [option[1] or after for option, after in options if option] or ["a.out"]
+
+
+def is_compilation(arguments: list[str]) -> bool:
+    """Whether Icarus is to write a compiled design: not with ``-E``, another target, or a question about itself."""
+    return not any(re.match("-[iRSuv]*[EhVt]", word) for word in arguments)
 
 
 def named_files(arguments: list[str], lines: list[str]) -> list[str]:

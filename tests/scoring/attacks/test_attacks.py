@@ -16,7 +16,7 @@ from rtl_agent_gym.scoring import Score, Scorer
 
 from .file_attacks import FORGERIES, LATE, READERS, WRITERS
 from .other_attacks import CARRIED, ENDINGS, ESCAPES, EXHAUSTION, INCLUDES, TEXTS
-from .testbench_attacks import BESIDE, REACHES
+from .testbench_attacks import BESIDE, REACHES, UNTESTED
 from .thieves import WIDTHS, Attack
 
 pytestmark = pytest.mark.docker
@@ -29,6 +29,7 @@ ATTACKS = [
     *INCLUDES,
     *BESIDE,
     *REACHES,
+    *UNTESTED,
     *ESCAPES,
     *CARRIED,
     *TEXTS,
@@ -45,7 +46,7 @@ def _rows(attacks: list[Attack], *, quick: Callable[[int], bool] = lambda number
     seen: Counter[int] = Counter()
     rows: list[object] = []
     for attack in attacks:
-        slow = attack.slow or not quick(seen[attack.threat])
+        slow = attack.slow or not (attack.quick or quick(seen[attack.threat]))
         seen[attack.threat] += 1
         rows.append(pytest.param(attack, id=attack.name, marks=[pytest.mark.slow] if slow else []))
     return rows

@@ -202,3 +202,25 @@ async def test_every_bundled_testbench_is_left_alone(scorer: Scorer) -> None:
             own = problem.model_copy(update={"harness": {**problem.harness, **shell(run)}})
             score = await scorer.score(own, problem.golden)
             assert (score.passed, score.violations) == (True, []), (problem.id, path, score.reason)
+
+
+async def test_messages_about_signals_are_printed_beside_a_hidden_testbench(scorer: Scorer) -> None:
+    """Of expressions they would end the simulation before it begins (`testbench_attacks.UNTESTED`)."""
+    body = """assign grant = req & -req;
+    reg [8*20:1] text; string more; integer i;
+    initial begin
+        $monitor("%b %b", grant, req[0]); $strobe("%t", $time); $swrite(text, "%b", req); $swrite(more, "ok");
+        for (i = 0; i < 2; i = i + 1) $display("%s %s %d", text, more, req + i);
+    end
+    final $display("the end");"""
+    score = await scorer.score(arbiter(harness()), {TARGET: module(body)})
+    assert score.passed, score.reason
+
+
+@pytest.mark.parametrize("errors", [255, 256, 512])
+async def test_errors_whose_number_fits_no_exit_status_are_errors(errors: int, scorer: Scorer) -> None:
+    body = (
+        f"genvar g; generate for (g = 0; g < {errors}; g = g + 1) begin : b wire w; assign w = nothing; end endgenerate"
+    )
+    score = await scorer.score(arbiter(), {TARGET: module(body)})
+    assert (score.passed, score.compile) == (False, 0.0)

@@ -285,3 +285,47 @@ BESIDE = [
            harness('`include "/code/rtl/defs.svh"\n' + _TESTBENCH, {"src/answer.svh": "`define ANSWER assign grant = req & -req;\n"})),
 ]  # fmt: skip
 """Each includes a hidden file where the harness compiles hidden files, too."""
+
+
+def _untested(name: str, body: str, run: str, walls: tuple[str, ...] = ("testbench",)) -> Attack:
+    return Attack(
+        name,
+        3,
+        {TARGET: module(body)},
+        None,
+        walls,
+        {
+            "src/tb.sv": _TESTBENCH,
+            **shell(run.replace("COMPILE", f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}")),
+        },
+        quick=True,
+    )
+
+
+_TASKS = "assign grant = 0;\ninteger v;\ninitial begin\n" + 'v = $display("x");\n' * 256 + "end"
+_CAST = """assign grant = 0;
+string s; reg [15:0] v; typedef logic [15:0] word;
+initial begin s = "abc"; #1 v = word'(s); end"""
+_CLASSES = """reg z = 0; class c; int x; endclass
+c a, b; initial if (z) if (a == b) z = 1;
+assign grant = tb.expected;"""
+_ARRAYS = "assign grant = 0;\nreg z = 0; int a[], b[]; initial if (z) a = z ? a : b;"
+_ERRORS = """`ifdef BIG
+genvar g; generate for (g = 0; g < 256; g = g + 1) begin : b wire w; assign w = nothing; end endgenerate
+`else
+assign grant = req & -req;
+`endif"""
+_TWICE = "COMPILE; vvp t.vvp; COMPILE -DBIG; vvp t.vvp"
+UNTESTED = [
+    _untested("$monitor of an expression", 'assign grant = 0;\ninitial $monitor("%d", req + 1);', "COMPILE; vvp t.vvp"),
+    _untested(
+        "$fstrobe of an expression", 'assign grant = 0;\ninitial $fstrobe(1, "%d", req + 1);', "COMPILE; vvp t.vvp"
+    ),
+    _untested("$swrite to an integer", 'assign grant = 0;\ninteger i; initial $swrite(i, "x");', "COMPILE; vvp t.vvp"),
+    _untested("256 errors of linking", _TASKS, "COMPILE; vvp t.vvp"),
+    _untested("a string that does not fit", _CAST, "COMPILE; vvp -n t.vvp"),
+    _untested("the file that a failed compilation leaves", _CLASSES, "COMPILE || true; vvp t.vvp", ()),
+    _untested("the empty file that a failed compilation leaves", _ARRAYS, "COMPILE || true; vvp t.vvp", ()),
+    _untested("256 errors of compiling, and the file of an earlier compilation", _ERRORS, _TWICE, ()),
+]
+"""Designs because of which the simulator ends with 0 although the testbench has tested nothing."""

@@ -77,6 +77,8 @@ class Attack:
     seconds: float = 60.0
     """The time limit of the grading."""
     slow: bool = False
+    quick: bool = False
+    """Whether it is graded by default, whatever its number in its class."""
 
     @property
     def problem(self) -> Problem:
