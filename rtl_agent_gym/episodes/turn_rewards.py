@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
+import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,6 +36,8 @@ Grade = Callable[[dict[str, str | bytes]], Awaitable[Score]]
 
 MOST_KNOWN = 100_000
 """Maximum number of rewards that are remembered, each for one set of files."""
+MOST_WAITING = 256 << 20
+"""Maximum bytes of memory of all files whose grading has not ended."""
 
 
 def refuse_turn_rewards(mode: str, framework: str) -> None:
@@ -47,7 +50,7 @@ def refuse_turn_rewards(mode: str, framework: str) -> None:
 
 
 class TurnBudget:
-    """The time that the gradings of turns may take, for all episodes of a run."""
+    """The time and memory that the gradings of turns may take, for all episodes of a run."""
 
     def __init__(self, share: float | None = 0.2) -> None:
         self.share = share
@@ -56,6 +59,8 @@ class TurnBudget:
         """Seconds of final gradings, and of gradings of turns whose files were the final ones."""
         self.spent = 0.0
         """Seconds of the gradings of turns."""
+        self.waiting = 0
+        """Bytes of the files whose grading has not ended."""
         self._reserved = 0.0
         self._measured = 0
         self._known: dict[bytes, float] = {}
@@ -64,20 +69,23 @@ class TurnBudget:
         """The reward of files that were already graded in this run; None if unknown."""
         return self._known.get(key)
 
-    def reserve(self) -> float | None:
-        """Reserve the time of a grading, the mean so far, and return it in seconds. None if the budget is too small."""
+    def reserve(self, size: int) -> float | None:
+        """Reserve `size` bytes and the mean time of a grading so far; returns the seconds, or None if there is less."""
         usual = (self.final + self.spent) / self._measured if self._measured else 0.0
+        if self.waiting + size > MOST_WAITING:
+            return None
         if self.share is not None and (
             not self._measured or self.spent + self._reserved + usual > self.share * self.final
         ):
             return None
+        self.waiting += size
         self._reserved += usual
         return usual
 
-    def release(self, reserved: float, seconds: float) -> None:
-        """End a reservation, with the seconds that were needed."""
+    def release(self, reserved: float, size: int) -> None:
+        """End a reservation."""
         self._reserved -= reserved
-        self.spent += seconds
+        self.waiting -= size
 
     def learn(self, key: bytes, score: Score, *, final: bool) -> None:
         """Remember the reward of files; an uncached final grading also adds to the budget."""
@@ -151,24 +159,27 @@ class TurnRewards:
     def _graded(self, key: bytes, files: Files) -> _Graded | None:
         if (known := self.budget.known(key)) is not None:
             return _Graded(key, known)
-        if (reserved := self.budget.reserve()) is None:
+        size = sum(map(sys.getsizeof, files.values()))
+        if (reserved := self.budget.reserve(size)) is None:
             return None
         graded = _Graded(key)
-        self._tasks.append(asyncio.create_task(self._run(graded, dict(files), reserved)))
+        task = asyncio.create_task(self._run(graded, dict(files)))
+        task.add_done_callback(lambda _: self.budget.release(reserved, size))  # also if it is cancelled before it runs
+        self._tasks.append(task)
         return graded
 
-    async def _run(self, graded: _Graded, files: dict[str, str | bytes], reserved: float) -> None:
+    async def _run(self, graded: _Graded, files: dict[str, str | bytes]) -> None:
         begun = time.monotonic()
         try:
             score = await self.grade(files)
         except BaseException as error:
-            self.budget.release(reserved, time.monotonic() - begun)
+            self.budget.spent += time.monotonic() - begun
             if not isinstance(error, SandboxError):
                 raise
             logger.warning("a turn of %s is not graded: %s", self.problem.id, error)
             return  # its reward is unknown, as if it had not been graded
         graded.reward, graded.seconds = score.reward, 0.0 if score.cached else score.seconds
-        self.budget.release(reserved, graded.seconds)
+        self.budget.spent += graded.seconds
         self.budget.learn(graded.key, score, final=False)
 
     def ended(self, files: Files, score: Score) -> None:

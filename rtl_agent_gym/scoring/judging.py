@@ -61,8 +61,13 @@ Give your rating as one line of JSON, with the rating's code {code}, and nothing
 
 _LINE = r'"code"\s*:\s*"{}"\s*,\s*"score"\s*:\s*([^\s,}}]+)'
 _MOST_OBJECTS = 100
-_CONTROL = re.compile(r"<(?=[|｜]|/?\w+\|?>)|[\[\]](?=e?~|(?:gMASK|/?INST|/?SYSTEM_PROMPT)\])")
-"""The first character of what looks like a control token of any model family."""
+_WORDS = "INST|SYSTEM_PROMPT|MODEL_SETTINGS|AVAILABLE_TOOLS|TOOL_(?:CALLS|RESULTS|CONTENT)|THINK|BOS|EOS|EOT|gMASK"
+_CONTROL = re.compile(
+    r"<(?=[|｜]|/?\w+(?:[:-]\w+)*\|?>)"
+    rf"|[\[\]](?=(?:e|!\w)?~|\|/?\w+\|\]|/?(?:{_WORDS})\])"
+)
+"""The first character of what looks like a control token of any model family. Words in brackets are listed, since
+`mem[ADDR]` is RTL, as are `a[0]|b` and `a <-> b`."""
 
 
 class Judge(Protocol):

@@ -28,6 +28,10 @@ SECONDS, IN_ALL = 60.0, 900.0
 an agent's command that times out: its other runs are skipped."""
 LONGEST = 4_000_000
 """Maximum characters that a run may print, and that its last line may have in JSON."""
+IN_A_ROUND = 8 * LONGEST
+"""Maximum characters of the last lines of a round's runs. If there are more, all lines count as empty, so that the
+order of the runs does not matter. It is above what an honest bench prints: the program of verification problems refuses
+one whose next round would have files with more than 24 million characters."""
 _PATIENCE, _LONGEST = 900.0, 64_000_000
 """Limits of the harness's program: wall time, and characters that it may print."""
 _SPEC = SandboxSpec(for_grading=True)
@@ -61,6 +65,9 @@ async def with_trials(submission: SubmittedFiles, provider: SandboxProvider) -> 
             results[name], seconds = await _run(submission, provider, runs[name])
             used += seconds
             late = results[name]["late"]
+            if sum(len(result["output"]) for result in results.values()) > IN_A_ROUND:
+                results = {name: {"output": "", "late": False} for name in names}
+                break
         known = {"state": asked["state"], "results": results}
     raise HarnessError(f"the trials of {problem.id} did not end in {ROUNDS} rounds")
 
@@ -89,7 +96,7 @@ async def _run(
     submission: SubmittedFiles, provider: SandboxProvider, files: Mapping[str, str]
 ) -> tuple[dict[str, Any], float]:
     """A run's result: the last line it printed, which the submission may have written, and whether it timed out; and
-    its wall time in seconds.
+    its wall time in seconds. A line that is not ASCII counts as empty: the harness's programs print JSON in ASCII.
 
     Raises:
         SandboxError: The machine failed.
@@ -102,7 +109,8 @@ async def _run(
         begun = time.monotonic()
         done = await sandbox.run(f"cd {FOLDER} && /venv/bin/python3 run.py", timeout=SECONDS, max_output=LONGEST)
         line = (done.output.strip().splitlines() or [""])[-1]
-        result = {"output": line if len(json.dumps(line)) <= LONGEST else "", "late": done.timed_out}
+        kept = line.isascii() and len(json.dumps(line)) <= LONGEST
+        result = {"output": line if kept else "", "late": done.timed_out}
         if await sandbox.lacked_memory():
             raise HarnessError(f"the machine had too little memory for a trial of {submission.problem.id}")
     except SandboxBroken:

@@ -150,6 +150,27 @@ async def test_turns_are_graded_within_a_share_of_the_time_of_final_gradings(arb
     assert all(sum(rewards) == pytest.approx(1.0) for rewards in found)
 
 
+async def test_the_files_of_gradings_that_have_not_ended_are_limited(
+    arbiter: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of all episodes of a run. What is not graded is unknown, as without time."""
+    monkeypatch.setattr("rtl_agent_gym.episodes.turn_rewards.MOST_WAITING", 2_500_000)
+    grades, budget = Grades(at_once=False), TurnBudget(None)
+    first, second = (rewards_of(arbiter, grades, budget) for _ in range(2))
+    played = [turn(number) for number in range(1, 5)]
+    large = [files(reward) | {"rtl/large.bin": bytes(1_000_000)} for reward in (0.1, 0.2, 0.3, 0.4)]
+    first.after(played[0], large[0])
+    for at in (1, 2):
+        second.after(played[at], large[at])
+    await asyncio.sleep(0)
+    grades.may.set()
+    assert await second.values(played, score(1.4)) == pytest.approx([0.0, 0.2, 0.0, 1.2])
+    await first.values(played, score(1.4))
+    first.after(played[3], large[3])  # there is room again
+    assert await first.values([*played, turn(5)], score(1.4)) == pytest.approx([0.1, 0.0, 0.0, 0.3, 1.0])
+    assert (grades.graded, budget.waiting) == ([0.1, 0.2, 0.4], 0)
+
+
 async def test_files_graded_before_cost_nothing(arbiter: Problem) -> None:
     grades, budget = Grades(), TurnBudget(0.0)
     first, second = (rewards_of(arbiter, grades, budget) for _ in range(2))
@@ -171,10 +192,17 @@ async def test_files_that_turn_out_to_be_the_final_ones_count_as_a_final_grading
 
 
 async def test_a_closed_episode_ends_its_gradings(arbiter: Problem) -> None:
-    rewards = rewards_of(arbiter, Grades(at_once=False))
-    rewards.after(turn(1), files(0.4))
-    await rewards.close()
-    assert len(asyncio.all_tasks()) == 1
+    """Also those that have not begun; nothing of the budget stays reserved."""
+    for steps in range(2):
+        budget = TurnBudget(1.0)
+        budget.learn(b"another episode's", score(1.0), final=True)
+        rewards = rewards_of(arbiter, Grades(at_once=False), budget)
+        rewards.after(turn(1), files(0.4))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        assert budget.waiting > 0
+        await rewards.close()
+        assert (len(asyncio.all_tasks()), budget.waiting, budget._reserved) == (1, 0, 0.0)
 
 
 # In real sandboxes

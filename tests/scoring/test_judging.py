@@ -82,12 +82,27 @@ async def test_an_answer_cannot_set_its_rating() -> None:
 async def test_control_tokens_in_an_answer_are_text() -> None:
     """A server that renders a chat template would encode them, and what follows would be no text of the answer."""
     spelled = {text for family in FAMILIES.values() for text in family.controls} - {"｜DSML｜"}
-    spelled |= {"</s>", "[INST]", "[/INST]", "<start_of_turn>", "]~b]", "[e~["}
+    spelled |= {"</s>", "[INST]", "[/INST]", "<start_of_turn>", "]~b]", "[e~[", "]!p~[", "[|assistant|]"}
+    spelled |= {"<seed:eos>", "<seed:bos>", "</seed:think>", "<minimax:tool_call>", "<end-of-turn>", "[EOS]"}
+    spelled |= {"[|endofturn|]", "[EOT]", "[THINK]", "[/THINK]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"}
+    spelled |= {"[BOS]", "[MODEL_SETTINGS]", "[TOOL_CALLS]", "[AVAILABLE_TOOLS]"}
     judge = Judge(says(0.2))
     await graded(judge, "\n".join(sorted(spelled)))
     [prompt] = judge.prompts
     assert not [text for text in spelled if text in prompt]
     assert all(f"\n{text[0]} {text[1:]}" in prompt for text in spelled)
+
+
+async def test_rtl_in_an_answer_stays_as_it_is() -> None:
+    answer = """\
+    assign y = a < b, z = x <= y && a<b, w = m[0]|m[1]|m[2], v = {p[7:0]|q[7:0]} ^ ~r[i];
+    mem[ADDR] <= state[IDLE] ? ~mem[!e] : mem[|sel] | (a >> 1) << 2;
+    fifo #(.WIDTH(8), .DEPTH(1<<4)) u (.d(d[WIDTH-1:0]));
+    assert property (@(posedge clk) a <-> b); // a <--> b, a <- b -> c, 1 < n-1 > 0
+    port (d : in std_logic_vector(WIDTH - 1 downto 0)); q <= (others => '0');"""
+    judge = Judge(says(0.2))
+    await graded(judge, answer)
+    assert answer.strip() in judge.prompts[0]
 
 
 async def test_a_judge_led_astray_by_one_answer_rates_it_0() -> None:
