@@ -206,6 +206,59 @@ async def test_a_wrapper_behaves_as_the_given_module_and_no_other(count: int, sh
     assert await grade_many(shared_sandbox, members("wrappers", count), copies) == []
 
 
+READ_LEVEL = """
+    reg level;
+    reg [71:0] seen = 0;
+    integer file, letter = 0;
+    initial begin
+        file = $fopen("/code/verif/smoke.sv", "r");
+        while (seen != "enable = " && letter >= 0) begin
+            letter = $fgetc(file);
+            seen = {seen, letter[7:0]};
+        end
+        level = $fgetc(file) == "1";
+    end
+"""
+INCLUDED_LEVEL = """
+    reg level;
+    generate if (TOP) begin : top
+        smoke test ();
+        defparam test.dut.TOP = 0;
+        initial #0 level = test.enable;
+        always @(test.i) if (test.i > 3) test.i = 0; // it never comes to its $finish
+    end endgenerate
+"""
+PRINTS = """
+    initial begin
+        $dumpfile("waves.vcd");
+        $dumpvars;
+        $display("\\"$fopen\\"");
+    end
+"""
+
+
+async def test_no_design_reads_the_files_of_the_agent(provider: DockerSandboxes) -> None:
+    """Those that would find the enable's level in the smoke test; a design may print and write waveforms."""
+    (member,) = draw_members("family:pipelines?count=1&seed=14")
+    problem, enable = FAMILIES["pipelines"].problem(member), member.names["enable"]
+    text = FAMILIES["pipelines"].design(member)[TARGET]
+    taught = text.replace(f"({asserted(member.fields, 'enable')})", f"({enable} == level)")
+    assert taught != text
+    included = f'`include "/code/verif/smoke.sv"\n{taught.replace(" (", " #(parameter TOP = 1) (", 1)}'
+    tried = {
+        "reads": taught.replace(");\n", f");{READ_LEVEL}", 1),
+        "includes": included.replace(");\n", f");{INCLUDED_LEVEL}", 1),
+        "prints": text.replace(");\n", f");{PRINTS}", 1),
+    }
+    async with Scorer(provider, cache=None) as scorer:
+        graded = (scorer.score(problem, {**problem.context, TARGET: design}) for design in tried.values())
+        scores = dict(zip(tried, await asyncio.gather(*graded), strict=True))
+    assert {name: score.passed for name, score in scores.items()} == {"reads": False, "includes": False, "prints": True}
+    assert scores["reads"].tests_total == 1, "it was simulated"
+    assert "Include file /code/verif/smoke.sv not found" in scores["includes"].reason
+    assert not any(score.violations for score in scores.values())
+
+
 @in_one_sandbox
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
