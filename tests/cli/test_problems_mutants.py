@@ -93,7 +93,7 @@ def test_what_cannot_be_done_is_said_before_any_grading(tmp_path: Path) -> None:
         ([str(rows), "--out", str(out), "--count", "10000000"], "1000000"),
         (["bundled+mutants?count=2", "--out", str(out)], "its problems are mutants, which are not mutated again"),
         (["bundled+mutants+mutants", "--out", str(out)], "leave out one +mutants"),
-        ([str(rows), "--out", str(out), "--designs=~/designs"], f"{tmp_path}/designs: it has no folder for"),
+        ([str(rows), "--out", str(out), "--designs=~/designs"], f"{tmp_path}/designs: contains no folder for"),
         ([str(rows), "--out", str(out), "--category", "16"], "none of its problems has a reference solution"),
     ]
     for argv, words in cases:

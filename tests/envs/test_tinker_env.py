@@ -365,7 +365,7 @@ async def test_a_prompt_that_cannot_fit_is_the_cookbooks_overflow(arbiter: Probl
     trajectory = group.trajectories_G[0]
     assert trajectory.stop_reason == "max_tokens"
     assert trajectory_to_data(trajectory, 1.0) == []
-    assert "does not fit 100 tokens" in str(trajectory.transitions[0].logs["initial_observation_overflow"])
+    assert "does not fit into 100 tokens" in str(trajectory.transitions[0].logs["initial_observation_overflow"])
 
 
 class Breaking(Script):

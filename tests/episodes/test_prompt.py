@@ -48,7 +48,7 @@ def test_the_callers_own_words_are_used_and_shortened_too(
 
 
 def test_what_cannot_fit_is_an_error_that_says_so(problem: Problem, renderer: Renderer) -> None:
-    with pytest.raises(PromptTooLong, match=f"{problem.id} does not fit 100 tokens"):
+    with pytest.raises(PromptTooLong, match=f"{problem.id} does not fit into 100 tokens"):
         open_prompt(problem, EpisodeConfig(max_prompt_tokens=100), renderer)
     with pytest.raises(UsageError, match="tokenizer"):
         open_prompt(problem, EpisodeConfig(max_prompt_tokens=9_000), get_renderer("qwen3"))

@@ -152,7 +152,7 @@ async def test_what_cannot_be_is_said_before_the_first_episode(service: TokenSer
         made(f"{service.kind}:x@{service.url}")
     with pytest.raises(UsageError, match="base_url"):
         made(named(service), base_url="http://127.0.0.1:1")
-    with pytest.raises(UsageError, match="at 0 or from"):
+    with pytest.raises(UsageError, match="supports 0 and at least"):
         made(named(service), temperature=0.001)
 
 

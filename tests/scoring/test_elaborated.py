@@ -109,6 +109,8 @@ WRITES_INPUT += use("VARREF", '"access":"WR",', "e")
         (node("FOPENMCD", text("x.txt")), False, "", "opens 'x.txt' for writing"),
         (READS_HIDDEN, True, "", "'bad' is the hidden testbench's"),
         (WRITES_INPUT, True, "", "the input 'req' is written"),
+        (node("FINISH"), True, "", "ends the simulation"),
+        (node("FINISH"), False, "", ""),
         (READS_HIDDEN, False, "", ""),
         (WRITES_INPUT, False, "", ""),
     ],
@@ -122,6 +124,46 @@ def test_what_only_the_elaborated_design_shows_is_not_built(
     monkeypatch.setattr(verilated, "_beyond_ports", Mock(return_value=Reach([], [], mixed)))
     failed, _, violations, refusals = judge(["a.sv"], str(tmp_path), True)
     assert failed is None
+    assert [violation in each for each in violations] == [True] * bool(violation)
+    assert [refusal in each for each in refusals] == [True] * bool(refusal)
+
+
+ENDS_IT = node("FINISH")
+SWITCHES = node("TEXT", '"shortText":"vlSymsp->_vm_contextp__->assertOnClear(255 ,7);..."')
+ASKS = node("TEXT", '"shortText":"vlSymsp->_vm_contextp__->assertOnGet(2, 1)"')
+MAIN = "--cc --exe /src/main.cpp"
+
+
+@pytest.mark.parametrize(
+    ("options", "tree", "printed", "violation", "refusal"),
+    [
+        (MAIN, ENDS_IT, "", "", "ends the simulation"),
+        (MAIN, SWITCHES, "", "", "switches assertions"),
+        (MAIN, WRITES_INPUT, "", "", "the input 'req' is written"),
+        (MAIN, ASKS + "\n" + ENDS_IT.replace('"loc":"e,', '"loc":"t,'), "", "", ""),
+        (MAIN, "", "initial $stop;", "$stop ends the simulation", ""),
+        (MAIN, "", "initial $assertkill;", "$assertkill switches assertions", ""),
+        (MAIN, "", '`line 1 "/src/tb.sv" 0\ninitial $stop;', "", "names a file that is not the design's"),
+        ("--cc --build", ENDS_IT, "", "", "ends the simulation"),
+        ("--cc --exe /code/rundir/main.cpp", ENDS_IT, "", "", "ends the simulation"),
+        ("--cc --exe /code/verif/main.cpp", ENDS_IT, "initial $finish;", "", ""),
+        ("-cc --exe /venv/verilator.cpp -LDFLAGS -lcocotbvpi_verilator", ENDS_IT, "initial $finish;", "", ""),
+        ("--binary", ENDS_IT, "initial $finish;", "", ""),
+    ],
+)
+def test_a_program_is_a_hidden_testbench(
+    options: str,
+    tree: str,
+    printed: str,
+    violation: str,
+    refusal: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = f'`line 1 "/code/rtl/a.sv" 1\nmodule m; {printed}\nendmodule\n'.encode()
+    monkeypatch.setattr(subprocess, "run", Mock(return_value=Mock(returncode=0, stdout=text, stderr=b"")))
+    monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", Elaborated(tree.encode(), FILES, []))))
+    _, _, violations, refusals = judge([*options.split(), "/code/rtl/a.sv"], str(tmp_path), True)
     assert [violation in each for each in violations] == [True] * bool(violation)
     assert [refusal in each for each in refusals] == [True] * bool(refusal)
 
@@ -299,6 +341,8 @@ def test_names_of_a_testbench_are_found_however_they_are_written() -> None:
         ("`uselib disable judge", True),
         ("initial $finish;", True),
         ("initial #0.0e0$finish;", True),
+        ("initial $assertoff;", True),
+        ("initial #1$assertcontrol(4);", True),
         ("initial force grant = 0;", True),
         ("tran (grant, grant);", True),
         ("model mine(.x(grant));", True),

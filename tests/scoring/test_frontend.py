@@ -239,7 +239,7 @@ async def test_one_that_is_given_no_processor_says_nothing_of_its_sources() -> N
         await frontend.read(PLAIN, ["a.sv"])  # it has started
         reading = asyncio.ensure_future(frontend.read({"a.sv": BUSY}, ["a.sv"]))
         os.kill((await forked())[1], signal.SIGSTOP)
-        with pytest.raises(HarnessError, match=r"was given \d\.\d s of processor time in 1.5 s"):
+        with pytest.raises(HarnessError, match=r"got only \d\.\d s of processor time in 1.5 s"):
             await reading
 
 

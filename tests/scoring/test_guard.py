@@ -56,8 +56,9 @@ def test_every_call_is_found_with_its_place(tmp_path: Path) -> None:
     ("tasks", "benches"),
     [
         ("$fopen $fgets $fgetc $fread $fscanf $fseek $readmemh", "none"),
-        ("$fwrite $fdisplay $fflush $dumpfile $writememh", "read"),
-        ("$display $finish $fatal $floor", "all"),
+        ("$fwrite $fdisplay $writememh", "read"),
+        ("$dumpfile $dumpvars", "dumps"),
+        ("$display $finish $fatal $floor $fflush", "all"),
     ],
 )
 def test_a_testbench_uses_no_files_in_the_way_that_a_design_does(tasks: str, benches: str, tmp_path: Path) -> None:
@@ -331,7 +332,10 @@ WITH_BENCH = {
 async def test_a_hidden_testbench_uses_files_that_the_design_does_not(
     scorer: Scorer, design: str, passes: bool, violation: str
 ) -> None:
-    score = await scorer.score(make_problem(harness=WITH_BENCH), {TARGET: design})
+    harness = WITH_BENCH
+    if violation:  # beside a testbench that writes, such a design would be refused before it runs
+        harness = harness | {"src/tb.sv": BENCH.replace('$fopen("result.log", "w")', "1")}
+    score = await scorer.score(make_problem(harness=harness), {TARGET: design})
     assert score.passed == passes, score.reason
     assert (violation in str(score.violations)) if violation else not score.violations
 
@@ -453,6 +457,7 @@ async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
         reg [7:0] m [0:1];
         initial begin $readmemh("/code/rtl/zero.hex", m); $display("$c(1) /* $system */ \\"$fopen"); end // $system
         localparam W = $clog2(8);  /* $c("x") */
+        initial if ($test$plusargs("never")) $finish;
     """
     included = {"rtl/zero.hex": "00 00\n", "rtl/width_pkg.svh": "package width_pkg; localparam W = 8; endpackage\n"}
     problem = make_problem(harness=VERILATOR, context=included)

@@ -191,7 +191,7 @@ def test_a_run_that_began_with_a_key_is_not_resumed_without_one(
     same, other = (replace(plan, engine=engine).record() for engine in (first, now))
     begun(tmp_path, same)
     (tmp_path / "metrics.jsonl").touch()
-    told = rf"^engine: the run .* of the engine {first}, not {now}; resume it with {needed},"
+    told = rf"^engine: the run .* uses the engine {first}, not {now}; resume it with {needed},"
     for record in (other, other | {"batch_size": 9}):
         with pytest.raises(UsageError, match=told):
             begun(tmp_path, record)

@@ -122,13 +122,20 @@ def read_compiled(path: str) -> tuple[bytes, list[str]]:
     return text, [os.fsdecode(name) for name in FILES.findall(text, text.rfind(b"\n:file_names"))]
 
 
+def has_hidden(path: str) -> bool:
+    """Whether a compiled design has sources outside of the folders of designs and of the image."""
+    names = filter(os.path.isfile, read_compiled(path)[1])
+    return not all(below(os.path.realpath(name), (*READABLE, *LIBRARIES[:1])) for name in names)
+
+
 def check_vvp(path: str) -> tuple[list[str], list[str], bool]:
     """Check a compiled design: (violations, reasons to refuse it, whether its waveforms can be omitted).
 
     They can be omitted if each waveform file could be created. Otherwise the simulator may stop, which must not change.
     """
     text, files = read_compiled(path)
-    violations, refusals = [], []
+    complete = text.rfind(b"\n:file_names") >= 0  # it is at the end
+    violations, refusals = [], [] if complete else [f"{short(path)}: the compiled design is not complete"]
     dumps, computed = [b"dump"], []
     for call in CALL.finditer(text):
         name, number = call["name"].decode("latin-1"), int(call["file"])

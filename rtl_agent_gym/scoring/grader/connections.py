@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .compiled import CALL as SYSTEM_CALL
-from .compiled import read_compiled, short
+from .compiled import has_hidden, read_compiled, short
 
 SCOPE = re.compile(
     rb'(?P<label>S_\w+) \.scope (?P<kind>\w+)[^"]*, "(?:[^"\\]|\\.)*" "(?P<name>(?:[^"\\]|\\.)*)"'
@@ -55,8 +55,13 @@ READS_FILES = re.compile(
     rb"\$(?:f(?:open|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
 )
 """Names of tasks that open a file that they may read, or that use an open file."""
-WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor)|dump|writemem)")
-"""Names of tasks that write files, including some of the above."""
+WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor|flush)|writemem)")
+"""Names of tasks that write files, including some of the above. Waveforms are separate, since they can be omitted."""
+PRINTS = re.compile(rb"\$f(?:display|write|strobe|monitor)[bho]?\", 32's?b(?:0{31}1|10{29}(?:01|10))[ ,]")
+"""A call that writes to stdout or stderr."""
+OPENS = re.compile(rb"\$(?:fopen[wa]?$|writemem|ivlh_file_open)")
+TO_READ = re.compile(rb'"[^\n]*, "rb?" \{')
+"""Names of tasks that may open a file for writing, and the rest of a call that does not."""
 
 
 def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[str] = ()) -> list[str]:
@@ -79,27 +84,37 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
 def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:
     """What hidden testbenches in compiled files may do with files, for `benches_files`.
 
-    Anything if the design uses no files; only read if the design only writes files. Otherwise nothing, since the design
-    could open the testbench's files, or use those that the testbench opened.
+    ``all`` if the design uses no files, ``dumps`` if it writes waveforms alone, ``read`` if it only writes files.
+    Otherwise ``none``: the design could open the testbench's files, or use those that the testbench opened. A ``-``
+    follows if the testbench writes files nevertheless.
     """
     found = []
     for path in filter(os.path.isfile, dict.fromkeys(paths)):
         text, files = read_compiled(path)
         own = [not os.path.isfile(name) or is_own(os.path.realpath(name)) for name in files]
-        calls = [(int(call["file"]), call["name"]) for call in SYSTEM_CALL.finditer(text)]
-        names = [name for number, name in calls if number >= len(own) or own[number]]
+        names, writes = set[bytes](), False
+        for call in SYSTEM_CALL.finditer(text):
+            if (number := int(call["file"])) >= len(own) or own[number]:
+                names.update(() if PRINTS.match(text, call.start("name")) else {call["name"]})
+            else:
+                writes |= OPENS.match(call["name"]) is not None and TO_READ.match(text, call.end("name")) is None
         may = "none" if any(map(READS_FILES.match, names)) else "read" if any(map(WRITES_FILES.match, names)) else "all"
-        found.append(f"{may} {_digest(text)}")
+        may = "dumps" if may == "all" and any(name.startswith(b"$dump") for name in names) else may
+        found.append(f"{may}{'-' if writes and may in ('none', 'read') else ''} {_digest(text)}")
     return found
 
 
+def claims(paths: Sequence[str]) -> list[str]:
+    """For `benches_files`: compiled files of the design alone, which claims to be from other files (`line)."""
+    texts = [read_compiled(path)[0] for path in paths if os.path.isfile(path) and has_hidden(path)]
+    return [f"own {_digest(text)}" for text in texts]
+
+
 def benches_files(path: str, found: Sequence[str]) -> str:
-    """What the hidden testbench in a compiled file may do with files: ``all``, only ``read``, or ``none``; empty if the
-    file has none.
-    """
+    """What `benches_with_files` found for a compiled file; empty if it has no hidden testbench."""
     with open(path, "rb") as stream:
         digest = _digest(stream.read())
-    return next((may for may in ("none", "read", "all") if f"{may} {digest}" in found), "")
+    return next((entry.partition(" ")[0] for entry in found if entry.endswith(f" {digest}")), "")
 
 
 def _digest(text: bytes) -> str:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
-from .compiled import TOOLS, check_vvp, open_checkout, wall
+from .compiled import TOOLS, check_vvp, has_hidden, open_checkout, wall
 from .line import Line
 
 TYPE_CHECKING = False
@@ -29,6 +29,8 @@ NEVER_BEGINS = (
     "?: the simulation would end with status 0 before it begins, and the hidden testbench would test nothing, for"
     " example after $monitor or $strobe of an expression, $swrite to anything but a reg, or a task called as a function"
 )
+UNJUDGED = "?: this file was not compiled here with the hidden testbench that it contains, so it has not been judged"
+NO_FILES = "?: the design and the hidden testbench both use files, and what the testbench writes would be lost"
 MOST, LONGEST = 20, 400
 """Maximum complaints that are reported for one simulation, and characters of one complaint."""
 
@@ -47,12 +49,15 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
             from .connections import benches_files
 
             bench = benches_files(design, line.named)
-        if bench != "all":
+        beside = line.settings["testbench"] and line.settings["includes"]
+        if beside:
+            refusals += [NO_FILES] if bench.endswith("-") else [UNJUDGED] if not bench and has_hidden(design) else []
+        if bench not in ("all", "dumps" if silent else "all"):
             env["LD_PRELOAD"] = " ".join([WALL_LIBRARY, *os.environ.get("LD_PRELOAD", "").split()])
             # The compiled file may contain a hidden testbench, which a design must not read.
             policy = wall(line.named, bench == "read")
             env["RTL_GYM_WALL"] = ":".join([os.path.realpath(design), os.path.abspath(design), policy])
-        if bench and not (violations or refusals) and not begins(design, arguments, env):
+        if beside and bench not in ("", "own") and not (violations or refusals) and not begins(design, arguments, env):
             refusals = [NEVER_BEGINS]
     report(line, {"kind": "simulator", "violations": violations, "refusals": refusals})
     os.execve(f"{TOOLS}/vvp", ["vvp", *arguments], env)
@@ -67,24 +72,25 @@ def begins(design: str, arguments: list[str], env: dict[str, str]) -> bool:
     from .sources import run
 
     after = arguments[arguments.index(design) + 1 :]
-    return run([f"{TOOLS}/vvp", "-N", "-s", design, *after], {1: "/dev/null", 2: "/dev/null"}, env) != 0
+    return run([f"{TOOLS}/vvp", "-N", "-s", design, *after], dict.fromkeys(range(3), "/dev/null"), env) != 0
 
 
 def run_iverilog(line: Line, arguments: list[str]) -> None:
     """Compile, and check which files the compiler read."""
     from . import connections, sources
-    from .sources import OwnFolder, run, without_output
+    from .sources import OwnFolder, run, without
 
-    checked = line.settings["includes"] and not any(word.startswith("-M") for word in arguments)
+    checked, plain = line.settings["includes"], without("M", arguments)
     with OwnFolder() as folder:
         listing, errors = f"{folder}/files", f"{folder}/stderr"
-        options = [f"-Mprefix={listing}"] if checked else []
+        own_list = [f"-Mprefix={listing}"] if checked else []
+        options = own_list if plain == arguments else []
         remove(sources.outputs(arguments))  # an earlier compilation's file must not pass for this one's
         code = run([f"{TOOLS}/iverilog", *options, *arguments], {2: errors})
         if not code and sources.is_compilation(arguments) and not any(map(os.path.exists, sources.outputs(arguments))):
             code = 1  # the exit status has eight bits: after 256 errors it is 0
-        if code and checked:  # the preprocessor may not have written its list
-            again = [f"{TOOLS}/iverilog", *options, *without_output(arguments), "-E", "-o", "/dev/null"]
+        if checked and (code or not options):  # the preprocessor may not have written this list
+            again = [f"{TOOLS}/iverilog", *own_list, *without("o", plain), "-E", "-o", "/dev/null"]
             run(again, {1: "/dev/null", 2: "/dev/null"})
         with open(errors, "rb") as stream:
             text = b""
@@ -96,22 +102,26 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
         lines = sources.read_lines(listing)
     violations: list[str] = []
     refusals: list[str] = []
-    judged, apart = not checked, False
+    judged = not checked
     try:
         if checked:
             violations += sources.include_faults(lines)
-        if checked and not code and line.settings["testbench"]:
-            reach = sources.icarus_beyond_ports(lines, arguments)
+        if not lines and not options and checked and sources.is_compilation(arguments):
+            refusals = ["?: the compiler's list of files is missing, so the design cannot be judged"]
+        elif checked and not code and line.settings["testbench"]:
+            reach = sources.icarus_beyond_ports(lines, plain)
             violations += reach.violations
             refusals = reach.refusals + (driven if sources.mixed(lines) else [])
             refusals += reached_signals(lines, arguments) if reach.mixed else []
-            apart = reach.mixed
         judged = True
     finally:  # also if this program fails: what was not judged must not run
         if violations or refusals or not judged or code:  # after some errors, Icarus leaves a file that would run
             remove(sources.outputs(arguments))
     named = sources.named_files(arguments, lines) if checked else []
-    named += connections.benches_with_files(sources.outputs(arguments), sources.is_own) if apart else []
+    if not code and all(sources.is_own(line[2:]) for line in lines):
+        named += connections.claims(sources.outputs(arguments))
+    elif not code:
+        named += connections.benches_with_files(sources.outputs(arguments), sources.is_own)
     end_compiler(line, code, text, violations, refusals, arguments, named)
 
 
@@ -119,15 +129,16 @@ def reached_signals(lines: list[str], arguments: list[str]) -> list[str]:
     """Where the design that was just compiled accesses signals of the testbench that it was compiled with."""
     from . import connections, sources
 
-    paths = list(filter(os.path.isfile, dict.fromkeys(sources.outputs(arguments))))
+    paths = list(filter(os.path.isfile, sources.outputs(arguments)))
     hidden = [line[2:] for line in lines if not sources.is_own(line[2:])]
     return [fault for path in paths for fault in connections.reached_signals(path, sources.is_own, hidden)]
 
 
 def remove(paths: list[str]) -> None:
-    """Delete those of the files that exist."""
-    for path in filter(os.path.isfile, paths):
-        os.unlink(path)
+    """Delete those of the files that exist, other than devices."""
+    for path in paths:
+        if os.path.isfile(path) and not path.startswith("/dev/"):
+            os.unlink(path)
 
 
 def run_verilator(line: Line, arguments: list[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 import re
@@ -28,6 +29,10 @@ SHIPPED = ("/usr/local/lib/ivl/include", "/usr/lib/ivl/include")
 """Folders of the headers that come with Icarus, such as ``constants.vams``, which any source may include."""
 OWN = (*READABLE, *SHIPPED)
 """Folders of sources that count as the design's; also the shipped headers, which contain no module and no call."""
+HIDDEN = ("/src", "/code/src")
+"""Folders of the harness's files, each of which is in both."""
+WHOLE = re.compile(rb"\bmodule\b.*\bendmodule\b", re.DOTALL)
+"""What a hidden text must have to be recognised in the middle of another text."""
 
 
 class OwnFolder:
@@ -52,7 +57,7 @@ class OwnFolder:
 def run(command: list[str], outputs: dict[int, str], env: Mapping[str, str] = os.environ) -> int:
     """Run a program with some descriptors redirected to files. Returns its exit status, negative for a signal."""
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-    opened = [(os.POSIX_SPAWN_OPEN, number, path, flags, 0o600) for number, path in outputs.items()]
+    opened = [(os.POSIX_SPAWN_OPEN, number, path, flags if number else 0, 0o600) for number, path in outputs.items()]
     ignored = [signal.SIGPIPE, signal.SIGXFSZ]  # Python ignores these; other programs expect the default
     pid = os.posix_spawn(command[0], command, env, file_actions=opened, setsigdef=ignored)
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -67,26 +72,30 @@ def read_lines(path: str) -> list[str]:
         return []
 
 
-def without_output(arguments: list[str]) -> list[str]:
-    """A compiler's arguments without ``-o`` and its file, which may be in the same word."""
-    kept, skip = [], False
+def without(letter: str, arguments: list[str]) -> list[str]:
+    """Icarus's arguments without an option and its value, which may be in the same word."""
+    kept, is_value = [], False
     for word in arguments:
-        if not skip and not word.startswith("-o"):
-            kept.append(word)
-        skip = not skip and word == "-o"
+        option = None if is_value else re.match(f"-[EhiRSuvV]*{letter}", word)
+        if not is_value and (option is None or option.end() > 2):
+            kept.append(word if option is None else word[: option.end() - 1])
+        is_value = option is not None and option.end() == len(word)
     return kept
 
 
 def outputs(arguments: list[str]) -> list[str]:
-    """The files that Icarus may write with these arguments."""
+    """The files that Icarus may write with these arguments, without links."""
     pairs = zip(arguments, [*arguments[1:], ""], strict=True)
     options = [(re.match("-[EhiRSuvV]*o(.*)", word, re.DOTALL), after) for word, after in pairs]
-    return [option[1] or after for option, after in options if option] or ["a.out"]
+    found = [option[1] or after for option, after in options if option]
+    found = found or (["a.out"] if is_compilation(arguments) else [])
+    return [path if path.startswith("/dev/") else os.path.realpath(path) for path in dict.fromkeys(found)]
 
 
 def is_compilation(arguments: list[str]) -> bool:
     """Whether Icarus is to write a compiled design: not with ``-E``, another target, or a question about itself."""
-    return not any(re.match("-[iRSuv]*[EhVt]", word) for word in arguments)
+    text = "\0".join(["", *arguments])
+    return not re.search("\0-[iRSuv]*(?:[EhV]|t\0?(?!vvp(?:\0|$)))", text)
 
 
 def named_files(arguments: list[str], lines: list[str]) -> list[str]:
@@ -94,7 +103,7 @@ def named_files(arguments: list[str], lines: list[str]) -> list[str]:
 
     Empty if a hidden source is compiled, whose parameters may name files that a design must not read.
     """
-    if not all(below(os.path.realpath(line[2:]), OWN) or _is_dump(line[2:]) for line in lines):
+    if not all(is_own(line[2:]) or _is_dump(line[2:]) for line in lines):
         return []
     found = (re.search(r'^[-+\w.$]+=[\\"]*(/[^"\\]+)[\\"]*$', word) for word in arguments)
     return [match[1] for match in found if match and os.path.isfile(match[1])]
@@ -140,8 +149,8 @@ def include_faults(lines: list[str]) -> list[str]:
         if below(path, SHIPPED):
             continue
         if line.startswith("M "):
-            theirs = below(path, READABLE)
-        elif not below(path, READABLE):
+            theirs = not is_hidden(path)
+        elif not below(path, READABLE) and not _is_submitted(path):
             wrong |= {path} if theirs else set()
         elif not theirs:
             theirs = _could_include(path)
@@ -164,22 +173,27 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
     arguments, lines = [word for word in arguments if not _is_dump(word)], [x for x in lines if not _is_dump(x[2:])]
     sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
     named = [word for word in arguments if os.path.realpath(word) in sources]
-    others = [word for word in without_output(arguments) if word not in named]
+    others = [word for word in without("o", arguments) if word not in named]
     tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
     given = 0 if any(re.match("-[EhiRSvV]*u", word) for word in others) else len(named)
     named += [path for path in _libraries(others) if os.path.realpath(path) in sources]
-    if not all(below(path, READABLE) for path in sources) and set(sources) - set(map(os.path.realpath, named)):
+    if any(map(is_hidden, sources)) and set(sources) - set(map(os.path.realpath, named)):
         return Reach([], [APART], True)  # an options file names sources
-    hidden, read = [word for word in named if not below(os.path.realpath(word), READABLE)], lines
+    if any(map(is_part_hidden, sources)):
+        return Reach([], [APART], True)
+    hidden, read = list(filter(is_hidden, named)), lines
     if 0 < len(hidden) < len(named):
         with OwnFolder() as folder:
             preprocess = [f"{TOOLS}/iverilog", f"-Mprefix={folder}/files", "-E", "-o", "/dev/null", *others, *hidden]
             run(preprocess, {1: "/dev/null", 2: "/dev/null"})
             read = read_lines(f"{folder}/files")
-    if hidden and (not read or any(below(os.path.realpath(line[2:]), READABLE) for line in read)):
+    if hidden and not (read and all(is_hidden(line[2:]) for line in read)):
         return Reach([], [APART], True)  # the testbench includes a file of the design
-    return beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", _as_compiled(), *others], named, tops, given)
+    reach = beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", _as_compiled(), *others], named, tops, given)
+    if reach.mixed and any(re.match("-[iRSuv]*E", word) for word in others):  # into one text, to be compiled later
+        return reach._replace(refusals=[*reach.refusals, APART])
+    return reach
 
 
 def _as_compiled() -> str:
@@ -194,8 +208,75 @@ def _as_compiled() -> str:
 
 
 def is_own(path: str) -> bool:
-    """Whether parts of a compiled file that come from this source are the design's, which may claim any of `OWN`."""
-    return below(os.path.realpath(path), OWN)
+    """Whether parts of a compiled file that come from this source are the design's, which may claim any such file.
+
+    A copy of a hidden text is not, unless it declares nothing, like a header of macros, which a design may include.
+    """
+    path = os.path.realpath(path)
+    if not is_hidden(path):
+        return True
+    return below(path, OWN) and (_beside_hidden(path) is None or b";" not in _content(path))
+
+
+def is_hidden(path: str) -> bool:
+    """Whether a source is the harness's: a copy of hidden texts, or outside of `READABLE` and no copy of the design."""
+    path = os.path.realpath(path)
+    return _beside_hidden(path) == b"" or not (below(path, READABLE) or _is_submitted(path))
+
+
+def is_part_hidden(path: str) -> bool:
+    """Whether the harness put hidden texts and others into one file in the tests' working folder."""
+    path = os.path.realpath(path)
+    return below(path, READABLE) and bool(_beside_hidden(path))
+
+
+def _is_submitted(path: str) -> bool:
+    """Whether a file outside of the harness's folders is a copy of a submitted one."""
+    if below(path, HIDDEN) or not os.path.isfile(path) or not (size := os.path.getsize(path)):
+        return False
+    files = (f"{at}/{name}" for folder in EDITABLE for at, _, names in os.walk(folder) for name in names)
+    alike = (file for file in files if os.path.isfile(file) and os.path.getsize(file) == size)
+    return any(_content(file) == _content(path) for file in alike)
+
+
+def _beside_hidden(path: str) -> bytes | None:
+    """What a file outside of the problem's folders contains besides hidden texts; None if it contains none of them.
+
+    The harness may have written it from submitted files. Nothing of them is in it only if it consists of hidden texts.
+    """
+    if below(path, (*EDITABLE, *HIDDEN)) or not os.path.isfile(path):
+        return None
+    text = _content(path)
+    files, strings = _hidden_texts()
+    pieces = [b"", b""] if text and (text in files or text in strings) else [text]
+    for hidden in filter(WHOLE.search, files):
+        pieces = [rest for piece in pieces for rest in piece.split(hidden)]
+    marked = any(below(os.path.realpath(file), HIDDEN) for file in SOURCE_OF.findall(os.fsdecode(text)))
+    return b"".join(map(bytes.strip, pieces)) if len(pieces) > 1 else text if marked else None
+
+
+@functools.cache
+def _hidden_texts() -> tuple[list[bytes], set[bytes]]:
+    """The texts of the harness's files, the longest first, and the constant strings in its Python."""
+    import ast
+
+    files, strings = set[bytes](), set[bytes]()
+    for folder, _, names in os.walk(HIDDEN[0]):
+        for path in filter(os.path.isfile, (f"{folder}/{name}" for name in names)):
+            files.add(_content(path))
+            try:
+                nodes = ast.walk(ast.parse(_content(path))) if path.endswith(".py") else ()  # noqa: TID251
+            except (SyntaxError, ValueError):
+                continue
+            values = (node.value for node in nodes if isinstance(node, ast.Constant))
+            strings |= {value.encode(errors="replace").strip() for value in values if isinstance(value, str)}
+    return sorted(files, key=len, reverse=True), strings
+
+
+def _content(path: str) -> bytes:
+    """A file's bytes, without white space around them."""
+    with open(path, "rb") as stream:
+        return stream.read().strip()
 
 
 def _libraries(arguments: list[str]) -> list[str]:
@@ -221,7 +302,7 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
             separately after these.
     """
     given = len(sources) if given is None else given
-    hidden = [not below(os.path.realpath(word), READABLE) for word in sources]
+    hidden = list(map(is_hidden, sources))
     if all(hidden) or not any(hidden):
         return Reach([], [], False)
     texts = _texts(command, sources, given)
@@ -236,7 +317,7 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
         return Reach(["?: the design uses a macro of the hidden testbench"], [], True)
     if theirs != alone:
         return Reach([], [CHANGED], True)
-    if any(below(os.path.realpath(file), READABLE) for text in theirs for file in SOURCE_OF.findall(text)):
+    if not all(is_hidden(file) for text in theirs for file in SOURCE_OF.findall(text)):
         return Reach([], [APART], True)  # the testbench includes a file of the design
     followed = zip(texts[: max(given, 1) - 1], hidden, strict=False)
     if any(not is_hidden and hides_the_next(text) for text, is_hidden in followed):
@@ -245,7 +326,7 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
     own = [(text, os.path.realpath(word)) for text, word in zip(mine, own_sources, strict=True)]
     faults = [fault for text, file in own for fault in reach_faults(text, file, names, _shown)]
     odd = [fault for text, file in own for fault in odd_directives(text, file, _shown)]
-    odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not below(os.path.realpath(file), OWN)]
+    odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not is_own(file)]
     return Reach(faults, list(dict.fromkeys(odd)), True)
 
 
@@ -295,5 +376,5 @@ def _is_dump(path: str) -> bool:
 
 def mixed(lines: list[str]) -> bool:
     """Whether submitted files are compiled together with others, from the compiler's list."""
-    own = [below(os.path.realpath(line[2:]), READABLE) for line in lines if not _is_dump(line[2:])]
-    return any(own) and not all(own)
+    hidden = [is_hidden(line[2:]) for line in lines if not _is_dump(line[2:])]
+    return any(hidden) and not all(hidden)

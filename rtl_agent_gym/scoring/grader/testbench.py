@@ -42,6 +42,11 @@ AFTER = re.compile(r"[ \t\r]*(?://[^\n]*|/\*(?:[^*]|\*(?!/))*\*/[ \t\r]*)*(?:\n|
 LINE_OF_C = re.compile(r"^#line[ \t]", re.MULTILINE)
 """A directive that only Icarus knows. The file name in it may have quotation marks."""
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
+CONTROLS = {f"$assert{what}" for what in ("on", "off", "kill", "control", "passon", "passoff", "failon", "failoff")}
+CONTROLS |= {"$assertvacuousoff", "$assertnonvacuouson"}
+STEERS = dict.fromkeys(ENDS, "ends the simulation, which is for the hidden testbench to do")
+STEERS |= dict.fromkeys(CONTROLS, "switches assertions, and so the hidden testbench's")
+"""What is wrong with tasks that act on the whole simulation, wherever they are called."""
 ROOTS = {"$root", "$unit"}
 UNNAMED = re.compile(r"genblk\d+|\$(?:ivl_|unm_blk_)\w+|unnamedblk\d+")
 """Names that compilers give to unnamed blocks."""
@@ -204,8 +209,8 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
             continue
         word, after = token.word, tokens[at + 1] if at + 1 < len(tokens) else None
         before = tokens[at - 1].word if at else ""
-        if word in ENDS:
-            found.append(f"{token.place}: {word} ends the simulation, which is for the hidden testbench to do")
+        if word in STEERS:
+            found.append(f"{token.place}: {word} {STEERS[word]}")
         elif word in ROOTS or ((word in names.scopes or UNNAMED.fullmatch(word)) and _has_member(tokens, at + 1)):
             found.append(f"{token.place}: {word!r} leads into the hidden testbench")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
@@ -245,7 +250,8 @@ def _is_call(tokens: Sequence[Token], at: int) -> bool:
 
 def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
     """The words of a text without its directives and their arguments (`to_the_end`: and the rest of their lines)."""
-    known = ENDS | ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | names.scopes | names.routines | names.taken
+    known = ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | STEERS.keys()
+    known |= names.scopes | names.routines | names.taken
     tokens: list[Token] = []
     number, module, at = 1, 0, 0
     while match := TOKEN.search(text, at):

@@ -19,8 +19,9 @@ import re
 import subprocess
 from collections import namedtuple
 
-from .compiled import HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
-from .sources import APART, Reach, beyond_ports, is_own, named_files
+from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
+from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, named_files
+from .testbench import STEERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -75,6 +76,11 @@ PORT_OR_INITIAL = re.compile(
     re.MULTILINE,
 )
 """A connected port, or a variable's initial value; the lines inside have a deeper indentation."""
+STEERED = re.compile(
+    rb'"type":"(?:FINISH"|TEXT"(?=[^\n]*"shortText":"vlSymsp->_vm_contextp__->assertOn(?:Set|Clear)\())'
+    rb'[^\n]*?"loc":"(?P<file>\w+),'
+)
+"""A task that ends the simulation, or one that switches assertions, of which Verilator prints the C++."""
 BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
 """Verilator's names for its own sources. One of them is a package that uses `$c`."""
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
@@ -150,7 +156,7 @@ def reached_signals(design: Elaborated) -> list[str]:
 
     Verilator finds names upwards in the hierarchy and outside all modules, however the text is divided into files.
     """
-    own = {letter.encode(): is_own(name) for letter, name in design.files.items() if name not in BUILT_IN}
+    own = _own_files(design)
     declared = {node["label"]: node for node in DECLARED.finditer(design.tree)}
     theirs = {label for label, node in declared.items() if own.get(node["file"]) is False}
     found = [
@@ -175,6 +181,21 @@ def reached_signals(design: Elaborated) -> list[str]:
         for port, write in connected
         if write["label"] in theirs & (written if write["part"] else written | parts)
     ]
+
+
+def steered(design: Elaborated) -> list[str]:
+    """Reasons not to build a design with a hidden testbench: it ends the simulation or switches assertions."""
+    own = _own_files(design)
+    return [
+        f"{_place(design, node.start())}: {STEERS['$finish' if b'FINISH' in node[0] else '$assertcontrol']}"
+        for node in STEERED.finditer(design.tree)
+        if own.get(node["file"])
+    ]
+
+
+def _own_files(design: Elaborated) -> dict[bytes, bool]:
+    """Whether each file is the design's, by its letter in the tree."""
+    return {letter.encode(): is_own(name) for letter, name in design.files.items() if name not in BUILT_IN}
 
 
 def _name(node: re.Match[bytes]) -> str:
@@ -271,7 +292,8 @@ HARMLESS = {"--lint-only", "-lint-only", "--version", "-version", "-V", "-E", "-
 SOURCES, OPTIONS_FILES = (".v", ".sv"), ("f", "F")
 LISTED = re.compile(r"(?!-+[fF]$)[\w.+=:-]*(?:/[\w.+=:-]+)*", re.ASCII)
 """A word of an options file without special meaning: no comment, variable or quotation."""
-FOREIGN_SOURCES = (".c", ".cc", ".cpp", ".cxx", ".sp", ".o", ".a", ".so", ".vlt")
+C_SOURCES = (".c", ".cc", ".cpp", ".cxx")
+FOREIGN_SOURCES = (*C_SOURCES, ".sp", ".o", ".a", ".so", ".vlt")
 """Endings of files that Verilator does not read as Verilog."""
 
 
@@ -281,7 +303,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     folder for Verilator's output.
     """
     # Without the text nothing can be checked, so nothing is built.
-    arguments = _with_listed(arguments)
+    given, arguments = arguments, _with_listed(arguments)
     kept = [word for word in arguments if word.lstrip("-") not in MODES]
     options = {word.lstrip("-") for word in arguments}
     if "binary" in options and options.isdisjoint(("timing", "no-timing")):
@@ -292,7 +314,8 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
         reason = "Verilator does not end well on these sources, so nothing is built from them"
         return done.returncode or 1, done.stderr + failed, [], [reason]
     text = done.stdout.decode("utf-8", errors="surrogateescape")
-    violations, refusals = check_preprocessed(text, arguments)
+    driven = testbench and _has_hidden_main(given, options)
+    violations, refusals = check_preprocessed(text, arguments, driven)
     read = [f"M {path}" for path in design.read if not path.startswith("/usr/")]
     certain, refused = check_tree(design, named_files(arguments, read))
     # The text gives better places, and the elaborated design is complete.
@@ -303,8 +326,20 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     if testbench:
         reach = _beyond_ports(kept, design.read)
         violations, refusals = violations + reach.violations, refusals + reach.refusals
-        refusals += written_inputs(design) + reached_signals(design) if reach.mixed else []
+        if reach.mixed or driven:
+            refusals += written_inputs(design) + reached_signals(design) + steered(design)
     return None, b"", violations, refusals
+
+
+def _has_hidden_main(given: list[str], options: set[str]) -> bool:
+    """Whether the testbench is a ``main`` in C++, from a build's arguments and all its options.
+
+    That is so unless Verilator writes a ``main``, cocotb's is linked, or the submission has one. A submitted file of
+    options must not claim any of this, so only the harness's arguments count for it.
+    """
+    known = any(word.lstrip("-") in ("binary", "main") or "cocotbvpi" in word for word in given)
+    programs = [below(os.path.realpath(word), EDITABLE) for word in given if word.endswith(C_SOURCES)]
+    return not options.isdisjoint(("cc", "sc")) and not known and not (programs and all(programs))
 
 
 def _with_listed(arguments: list[str]) -> list[str]:
@@ -328,17 +363,20 @@ def _beyond_ports(kept: list[str], read: list[str]) -> Reach:
     files = [word for word in kept if os.path.isfile(word) and not word.endswith(FOREIGN_SOURCES)]
     named = [word for word in files if word.endswith(SOURCES)]
     others = [word for word in kept if word not in named]
-    own = [below(os.path.realpath(path), READABLE) for path in read if not path.startswith("/usr/")]
+    hidden = [is_hidden(path) for path in read if not path.startswith("/usr/")]
     listed = len(named) < len(files) or any(word.lstrip("-") in OPTIONS_FILES for word in others)
-    if listed and any(own) and not all(own):
+    if (listed and any(hidden) and not all(hidden)) or any(map(is_part_hidden, read)):
         return Reach([], [APART], True)
     tops = [word for option, word in itertools.pairwise(others) if option.lstrip("-") == "top-module"]
     return beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops)
 
 
-def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Check the output of Verilator's preprocessor: (violations, reasons not to build the design)."""
-    allowed = READABLE + tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
+def check_preprocessed(text: str, arguments: list[str], driven: bool = False) -> tuple[list[str], list[str]]:
+    """Check the output of Verilator's preprocessor: (violations, reasons not to build the design). With `driven`, a
+    hidden testbench in C++ runs the design.
+    """
+    named = tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
+    allowed, claimed = READABLE + named, set[str]()
     violations: list[str] = []
     refused: list[str] = []
     file, number, at, foreign, raw = "?", 1, 0, "", False
@@ -350,6 +388,7 @@ def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list
             if where:
                 if where[3] == "1" and not below(os.path.realpath(where[2]), allowed):
                     violations.append(f"{place}: `include reads {where[2]!r}, which is none of the problem's files")
+                claimed.add(where[2])
                 file, number, at = where[2], int(where[1]) - 1, where.end()
                 continue
         if kind == "dpi" or kind == "stop":
@@ -372,7 +411,12 @@ def check_preprocessed(text: str, arguments: list[str]) -> tuple[list[str], list
         elif kind == "task":
             reached, reason = _task_fault(word, text, at)
             (violations if reached else refused).extend([f"{place}: {reason}"] if reason else [])
+            if driven and word in STEERS and is_own(file):
+                violations.append(f"{place}: {word} {STEERS[word]}")
         number += word.count("\n")
+    verilog = [path for path in named if path.endswith(SOURCES)]
+    if driven and not all(is_own(path) or os.path.realpath(path) in verilog for path in claimed):
+        refused.append(CLAIMED)
     return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
 
 

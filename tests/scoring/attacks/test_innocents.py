@@ -9,7 +9,7 @@ from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.scoring import Scorer
 
 from .other_attacks import GOLDEN
-from .testbench_attacks import harness
+from .testbench_attacks import asserting, harness, program, written
 from .thieves import TARGET, arbiter, module, shell
 
 pytestmark = pytest.mark.docker
@@ -175,6 +175,22 @@ async def test_a_design_of_several_files_is_left_alone_under_verilator(scorer: S
 
 
 @pytest.mark.slow  # as above
+@pytest.mark.parametrize("testbench", [asserting(), program()], ids=["assertions", "a program"])
+async def test_a_design_with_assertions_is_left_alone_under_verilator(
+    testbench: dict[str, str], scorer: Scorer
+) -> None:
+    """It is judged by a hidden testbench's assertions, or by a program."""
+    own = """assign grant = req & -req;
+    always @(posedge clk) begin assert (!(grant & (grant - 1))) else $error("$finish"); if (0) $fatal(1, "$stop"); end
+    initial $display("%m");
+    final $display("the end");"""
+    score = await scorer.score(arbiter(testbench), {TARGET: module(own)})
+    assert (score.passed, score.violations) == (True, []), score.reason
+    score = await scorer.score(arbiter(testbench), {TARGET: module("assign grant = 1;")})
+    assert (score.passed, score.violations) == (False, []), score.reason
+
+
+@pytest.mark.slow  # as above
 async def test_a_module_that_verilator_looks_up_is_refused_and_no_violation(scorer: Scorer) -> None:
     """One in a file of its own, and one in a file that the text also includes under a condition."""
     problem = arbiter(harness(), shell(VERILATED.replace("-y /src", "-y /code/rtl")))
@@ -224,3 +240,73 @@ async def test_errors_whose_number_fits_no_exit_status_are_errors(errors: int, s
     )
     score = await scorer.score(arbiter(), {TARGET: module(body)})
     assert (score.passed, score.compile) == (False, 0.0)
+
+
+BUILD = f"iverilog -g2012 -s tb /src/tb.sv /code/{TARGET}"
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        f"{BUILD}; iverilog -g2012 -t null /code/{TARGET}; iverilog -V > v; iverilog -E -o e.v /code/{TARGET}; vvp a.out",
+        f"mkdir o; touch o/x.vvp; ln -s o/x.vvp t.vvp; {BUILD} -o t.vvp; vvp o/x.vvp",
+        f"{BUILD} -ot.vvp -Mdeps; grep -q arbiter deps; vvp t.vvp; iverilog -g2012 -o /dev/null /code/{TARGET}",
+        f"{BUILD} -o a.vvp; {BUILD} -uo b.vvp; vvp a.vvp; vvp b.vvp",
+        f"{BUILD} -o t.vvp; vvp t.vvp < /src/in.txt",
+        f"{BUILD} -o t.vvp; cp t.vvp other; vvp other",
+    ],
+)
+async def test_harnesses_compile_in_many_ways(run: str, scorer: Scorer) -> None:
+    more = "integer i, bad = 0, n = 8; integer got = 1;"
+    if "in.txt" in run:
+        more = 'integer i, bad = 0, n = 0; integer got = $fscanf(32\'h8000_0000, "%d", n);'
+    testbench = (
+        harness()["src/tb.sv"].replace("integer i, bad = 0;", more).replace("(bad != 0)", "(bad != 0 || n != 8)")
+    )
+    problem = arbiter({"src/tb.sv": testbench, "src/in.txt": "8\n", **shell(run)})
+    score = await scorer.score(problem, {TARGET: module("assign grant = req & -req;")})
+    assert score.passed, score.reason
+    assert not (await scorer.score(problem, {TARGET: module("assign grant = 0;")})).passed
+
+
+async def test_a_testbench_writes_its_verdict_beside_waveforms(scorer: Scorer) -> None:
+    testbench = harness()["src/tb.sv"].replace(
+        "initial begin : judge", 'integer f = $fopen("result.txt", "w");\ninitial begin : judge'
+    )
+    testbench = testbench.replace("$finish;", '$fdisplay(f, "PASS"); $finish;')
+    problem = arbiter({"src/tb.sv": testbench, **shell(f"{BUILD}; vvp a.out; grep -q PASS result.txt")})
+    waves = 'initial begin $dumpfile("w.vcd"); $dumpvars; end'
+    score = await scorer.score(problem, {TARGET: module(f"assign grant = req & -req;\n{waves}")})
+    assert score.passed, score.reason
+    assert not (await scorer.score(problem, {TARGET: module(f"assign grant = 0;\n{waves}")})).passed
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        shell("cp /src/*.* /code/rtl/* .; iverilog -g2012 -s tb -o t.vvp *.sv; vvp t.vvp"),
+        shell(
+            f"cp /src/*.vh .; cat /src/*.sv > all.sv; iverilog -g2012 -s tb -I/code/rtl all.sv /code/{TARGET}; vvp a.out"
+        ),
+        shell(
+            "cp /src/*.vh .; cat /code/rtl/*.sv > all.sv; iverilog -g2012 -s tb -I/src -I/code/rtl /src/tb.sv all.sv; vvp a.out"
+        ),
+        shell("cp /src/*.* /code/rtl/* /tmp; cd /tmp; iverilog -g2012 -s tb -o t.vvp *.sv; vvp t.vvp"),
+        written(),
+    ],
+    ids=["copies", "joined testbenches", "joined designs", "copies elsewhere", "a text in Python"],
+)
+async def test_sources_are_told_apart_wherever_they_are(files: dict[str, str], scorer: Scorer) -> None:
+    """The testbench includes a header, and the design one of its own."""
+    testbench = '`include "width.vh"\n' + harness()["src/tb.sv"].replace("req = 8'hf0", "req = `FIRST")
+    hidden = {
+        "src/tb.sv": testbench,
+        "src/width.vh": "`define FIRST 8'hf0\n",
+        "src/unused.sv": "module unused;\nendmodule\n",
+    }
+    problem = arbiter(hidden, files)
+    more = {"rtl/helper.sv": "module helper;\nendmodule\n", "rtl/own.svh": "`define OWN req & -req\n"}
+    right = module("assign grant = `OWN;", '`include "own.svh"\n')
+    score = await scorer.score(problem, {TARGET: right, **more})
+    assert (score.passed, score.violations) == (True, []), score.reason
+    assert not (await scorer.score(problem, {TARGET: module("assign grant = 1;"), **more})).passed

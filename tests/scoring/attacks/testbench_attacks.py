@@ -278,6 +278,8 @@ REACHES += [
 _ANSWER = {"src/answer.svh": "assign grant = req & -req;\n"}
 _INCLUDE = "`include reads '.*answer.*', which is none of the problem's files"
 BESIDE = [
+    Attack("include of a hidden file in a copy of the design", 3, {TARGET: module('`include "/src/answer.svh"')}, _INCLUDE, ("includes",),
+           {**harness(_TESTBENCH, _ANSWER), **shell(f"cp /code/{TARGET} /tmp/d.sv; iverilog -g2012 -s tb -o t.vvp /src/tb.sv /tmp/d.sv; vvp t.vvp")}),
     Attack("include of what the testbench includes, under its macro", 3, {TARGET: module(f'`ifdef JUDGE\n`include "/src/answer.svh" {THEFT}\n`endif')}, _INCLUDE, ("includes",),
            harness(_TESTBENCH.replace("assign grant = req & -req;", '`include "/src/answer.svh"'), _ANSWER)),
     Attack("include of a hidden file in a header that the testbench includes", 3,
@@ -329,3 +331,109 @@ UNTESTED = [
     _untested("256 errors of compiling, and the file of an earlier compilation", _ERRORS, _TWICE, ()),
 ]
 """Designs because of which the simulator ends with 0 although the testbench has tested nothing."""
+
+_VERDICT = (
+    _TESTBENCH.replace("integer i, bad = 0;", 'integer i, bad = 0, f;\n    initial f = $fopen("result.txt", "w");')
+    .replace('$fatal(1, "wrong")', '$fdisplay(f, "FAIL")')
+)  # fmt: skip
+_GREP = {
+    "src/tb.sv": _VERDICT,
+    **shell(f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp; ! grep -q FAIL result.txt"),
+}
+_WAVES = 'assign grant = 0;\ninitial begin $dumpfile("w.vcd"); $dumpvars; end'
+_PIPE = "iverilog -g2012 -s tb -o /dev/stdout /src/tb.sv /code/TARGET | cat > t.vvp; vvp t.vvp".replace(
+    "TARGET", TARGET
+)
+UNTESTED += [
+    Attack("a wrong result in a file, beside waveforms", 3, {TARGET: module(_WAVES)}, None, (), _GREP, quick=True),
+    Attack("a wrong result in a file, beside a log", 3, {TARGET: module('assign grant = 0;\ninitial $fwrite(1, "x");')}, None, (), _GREP, quick=True),
+    _untested("$monitor of an expression, compiled through a pipe", 'assign grant = 0;\ninitial $monitor("%d", req + 1);', _PIPE),
+    Attack("the testbench's answer, with the harness's own list of files", 3, {TARGET: module(f"assign grant = tb.expected; {THEFT}")},
+           "leads into the hidden testbench", ("testbench",),
+           {"src/tb.sv": _TESTBENCH, **shell(f"iverilog -g2012 -M deps -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp")}, quick=True),
+]  # fmt: skip
+
+_MAIN = """#include "Vdut.h"
+int main() {
+    VerilatedContext context;
+    Vdut dut{&context};
+    int bad = 0;
+    for (int i = 0; i < 8 && !context.gotFinish(); ++i) {
+        dut.req = 0xf0 >> i;
+        for (dut.clk = 0; dut.clk < 2; ++dut.clk) dut.eval();
+        if (context.gotFinish()) break;
+        bad += dut.grant != (dut.req & -dut.req);
+    }
+    return bad != 0;
+}
+"""
+"""A testbench in C++ that reads back what it has written."""
+_ASSERTING = _TESTBENCH.replace(
+    "if (grant !== expected || grant !== told) bad = bad + 1;", "assert (grant === expected);"
+)
+
+
+def program() -> dict[str, str]:
+    """A harness whose hidden testbench is in C++."""
+    names = f"--prefix Vdut --top-module fixed_priority_arbiter /src/main.cpp /code/{TARGET}"
+    run = f"verilator --cc --exe --build --assert -Wno-fatal -CFLAGS -O0 {names} > /dev/null; ./obj_dir/Vdut"
+    return {"src/main.cpp": _MAIN, **shell(run)}
+
+
+def asserting() -> dict[str, str]:
+    """A harness whose hidden testbench has assertions, which Verilator checks."""
+    sources = f"--top-module tb /src/tb.sv /code/{TARGET}"
+    run = f"verilator --binary --assert -Wno-fatal -CFLAGS -O0 {sources} > /dev/null; ./obj_dir/Vtb"
+    return {"src/tb.sv": _ASSERTING, **shell(run)}
+
+
+_OFF_AT_ONCE = f'assign grant = 0;\ninitial begin $assertoff; {THEFT}\n$display("off"); end'
+_BY_NUMBER = _OFF_AT_ONCE.replace("$assertoff", "$assertcontrol(4)")
+_IN_ATTRIBUTES = 'assign grant = 0;\n(* a = " *) initial begin $assertoff; $display(0); end (* b = " *) wire w;'
+_FINISHED = f"assign grant = 0;\nalways @(posedge clk) $finish; {THEFT}"
+_FINISHED_IN_ATTRIBUTES = 'assign grant = 0;\n(* a = " *) initial $finish; (* b = " *) wire w;'
+_REWRITTEN = _own_input(f"{_OFF}\nalways @(posedge clk) req = 0;")
+_BOTH = ("simulation", "testbench")
+UNTESTED += [
+    Attack("Verilator: the testbench's assertions, switched off", 3, {TARGET: module(_OFF_AT_ONCE)}, r"\$assertoff switches assertions", ("testbench",), asserting(), 120.0, quick=True),
+    Attack("Verilator: the testbench's assertions, switched off by a number", 3, {TARGET: module(_BY_NUMBER)}, r"\$assertcontrol switches assertions", ("testbench",), asserting(), 120.0, True),
+    Attack("Verilator: the testbench's assertions, switched off between attributes that look like texts", 3, {TARGET: module(_IN_ATTRIBUTES)}, None, _BOTH, asserting(), 120.0, True),
+    Attack("Verilator: $finish before a program has compared anything", 3, {TARGET: module(_FINISHED)}, r"\$finish ends the simulation", ("testbench",), program(), 120.0, quick=True),
+    Attack("Verilator: $finish between attributes that look like texts, in a program", 3, {TARGET: module(_FINISHED_IN_ATTRIBUTES)}, None, _BOTH, program(), 120.0, True),
+    Attack("Verilator: an input written, which a program reads", 3, _REWRITTEN, None, ("testbench",), program(), 120.0, quick=True),
+]  # fmt: skip
+"""Verilator's tasks that act on the whole program, and testbenches in C++."""
+
+_COPIED = f"cp /src/tb.sv tb.sv; iverilog -g2012 -s tb -o t.vvp tb.sv /code/{TARGET}; vvp t.vvp"
+_JOINED = f"cat /src/tb.sv /code/{TARGET} > all.sv; iverilog -g2012 -s tb -o t.vvp all.sv; vvp t.vvp"
+_EXPANDED = f"iverilog -g2012 -E -o all.v /src/tb.sv /code/{TARGET}; iverilog -g2012 -s tb -o t.vvp all.v; vvp t.vvp"
+_VERILATED_COPY = (
+    f"cp /src/tb.sv .; verilator --binary -Wno-fatal --top-module tb tb.sv /code/{TARGET} > /dev/null; ./obj_dir/Vtb"
+)
+_AWAY = f"cp /code/{TARGET} /tmp/d.sv; iverilog -g2012 -s tb -o t.vvp /src/tb.sv /tmp/d.sv; vvp t.vvp"
+_CLAIMED_COPY = {TARGET: '`line 1 "tb.sv" 0\n' + str(_own_input("always @(req) req = 0;")[TARGET])}
+
+
+def written(testbench: str = _TESTBENCH) -> dict[str, str]:
+    """A harness in Python that writes its testbench into the work folder."""
+    run = f"iverilog -g2012 -I/code/rtl -s tb -o t.vvp tb.sv /code/{TARGET}; vvp t.vvp"
+    test = f"import subprocess\n\ndef test():\n    open('tb.sv', 'w').write({testbench!r})\n"
+    test += f"    subprocess.run({run!r}, shell=True, check=True)\n"
+    return {"src/test_it.py": test, **shell("pytest /src/test_it.py")}
+
+
+def _on_copy(name: str, run: str, said: str | None = "leads into the hidden testbench") -> Attack:
+    files = {TARGET: module(f"assign grant = tb.expected; {THEFT if said else ''}")}
+    return Attack(name, 3, files, said, ("testbench",), {**harness(), **shell(run)}, quick=True)
+
+
+REACHES += [
+    _on_copy("the testbench's answer, from a copy in the work folder", _COPIED),
+    _on_copy("the testbench's answer, from a file that has both texts", _JOINED, None),
+    Attack("the testbench's answer, from a copy of the design", 3, {TARGET: module("assign grant = tb.expected;")}, "'tb' leads into the hidden testbench", ("testbench",), {**harness(), **shell(_AWAY)}, quick=True),
+    Attack("the testbench's answer, from a file that Python wrote", 3, {TARGET: module(f"assign grant = tb.expected; {THEFT}")}, "leads into the hidden testbench", ("testbench",), written(), quick=True),
+    Attack("an input written in the preprocessed text of all sources", 3, _own_input("always @(req) req = 0;"), None, ("testbench",), {**harness(_MODELS), **shell(_EXPANDED)}),
+    Attack("an input written under the name of the testbench's copy", 3, _CLAIMED_COPY, None, ("testbench",), {**harness(_MODELS), **shell(_COPIED)}),
+    Attack("Verilator: the testbench's answer, from a copy in the work folder", 3, {TARGET: module(f"assign grant = tb.expected; {THEFT}")}, "leads into the hidden testbench", ("testbench",), {**harness(), **shell(_VERILATED_COPY)}, 120.0, True),
+]  # fmt: skip
+"""Sources that are not where the harness and the submission had them."""
