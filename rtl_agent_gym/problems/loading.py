@@ -230,7 +230,7 @@ def load_problems(
         and (wanted_categories is None or problem.category in wanted_categories)
         and (wanted_difficulties is None or problem.difficulty in wanted_difficulties)
     ]
-    return keep_rows(selected, rows)
+    return selected if rows == "all" else keep_rows(selected, rows)
 
 
 def find_problem(problems: Iterable[Problem], problem_id: str) -> Problem:

@@ -26,7 +26,7 @@ from rtl_agent_gym.transcripts import read_transcript
 IN_SANDBOX = """
 import collections, json, os, subprocess, sys
 name = "rtl_agent_gym.sandboxes.warden."
-shells, processes, output, frames = (sys.modules[name + part] for part in ("shell", "processes", "output", "frames"))
+shells, processes, frames = (sys.modules[name + part] for part in ("shell", "processes", "frames"))
 seen, replies = collections.Counter(), []
 
 def counted(kind, function):
@@ -38,7 +38,7 @@ def counted(kind, function):
 shells.processes = counted("looks at all processes", shells.processes)
 frames.os = type(sys)("os")
 vars(frames.os).update(vars(os), write=counted("writes to bash", os.write))
-output.reply = lambda kind, header, body=b"": replies.append([kind.decode(), header["exit_code"], body.decode()])
+shells.reply = lambda kind, header, body=b"": replies.append([kind.decode(), header["exit_code"], body.decode()])
 watcher = frames.Watcher()
 shell = shells.Shell(watcher, lambda: None, ())
 shell.start()
@@ -47,7 +47,7 @@ for command in ("true", "true", "echo hi; echo ho >&2", "sleep 60 & true"):
     while shell.starting:
         watcher.turn(None)
     seen.clear(), replies.clear()
-    shell.run(output.Job({"id": 1, "timeout": 30, "limit": 100}), command.encode())
+    shell.run(shells.Job({"id": 1, "timeout": 30, "limit": 100}), command.encode())
     while shell.job:
         watcher.turn(None)
     found[command] = {**seen, "replies": list(replies), "busy": shell.busy}
