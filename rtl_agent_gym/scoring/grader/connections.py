@@ -197,6 +197,9 @@ class _Compiled:
             signal = self._signals.get(label, (b"", None))[1]
             if signal is None or label in behind_ports or not self._is_inside(scope):
                 continue
+            same = SOURCE.findall(TEXT.sub(b"", signal[4])) if signal[2] == b"net" else []
+            if same and behind_ports.issuperset(same):  # Icarus chose another name of what a port leads to
+                continue
             drivers = SOURCE.findall(signal[4]) if signal[2] == b"resolv" else [label]
             if all(driver in self._signals and self._is_hidden(*self._signals[driver]) for driver in drivers):
                 module = self._module(scope) or self._scopes[scope]

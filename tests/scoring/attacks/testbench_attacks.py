@@ -69,7 +69,7 @@ REACHES = [
     _reach("the testbench's answer, its name pasted together", f"assign grant = `P(t,b).expected; {THEFT}", before="`define P(x,y) x``y\n"),
     _reach("the testbench's answer, over several lines", f"assign grant = /*.*/ tb {THEFT} // .\n  . expected;"),
     _reach("the testbench's answer, in a procedure", f"always @* grant = tb.expected; {THEFT}"),
-    _reach("the testbench's answer, only where the testbench is", f"`ifdef JUDGE\nassign grant = tb.expected; {THEFT}\n`endif"),
+    _reach("the testbench's answer, only where the testbench is", "`ifdef JUDGE\nassign grant = tb.expected;\n`endif", "uses a macro of the hidden testbench"),
     _reach("the testbench's answer, from a module below", "below b(grant);", after=f"module below(output [7:0] g);\nassign g = tb.expected; {THEFT}\nendmodule\n"),
     _reach("the reference model's answer, upwards", f"assign grant = model.grant; {THEFT}"),
     _reach("a wrong result taken back", f"always @(tb.clk) tb.bad = -1; {THEFT}"),

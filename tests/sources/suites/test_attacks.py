@@ -110,7 +110,7 @@ async def test_a_testbench_that_gives_up_says_so(tmp_path: Path, provider: Docke
     assert score.reason == "the testbench timed out; 1 of 1 tests failed"
 
 
-@pytest.mark.parametrize("design", _rows(DESIGNS, {"majority as a sum", "an adder that wraps"}))
+@pytest.mark.parametrize("design", _rows(DESIGNS, {"majority as a sum", "majority in a case", "an adder that wraps"}))
 async def test_an_honest_design_gets_the_plain_verdict(design: Design, provider: DockerSandboxes) -> None:
     async with Scorer(provider, waiting=0) as scorer:
         score = await scorer.score(design.problem, design.files)
