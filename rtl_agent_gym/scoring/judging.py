@@ -79,11 +79,10 @@ class Judge(Protocol):
         ...
 
     async def ask(self, system: str, user: str) -> str | None:
-        """Its answer to a prompt; None if it refuses.
+        """Its answer to a prompt; None if it refuses, or if its context or token limit leaves no complete answer.
 
         Raises:
             ModelError: It does not answer.
-            HarnessError: Its context or its token limit is too small for a rating.
             UsageError: It can never answer: wrong key, unknown model.
         """
         ...

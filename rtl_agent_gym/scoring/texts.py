@@ -1,8 +1,8 @@
 """Grades answers that are text (code comprehension), without a container: by comparison, or by a judge's rating.
 
 The comparison uses the official benchmark's parameters. BLEU is NLTK's sentence BLEU of words and bigrams, with equal
-weights and without smoothing. ROUGE is the share of the reference's bigrams that occur in the answer, in lower case and
-without punctuation.
+weights and without smoothing. ROUGE is the number of distinct common bigrams, in lower case and without punctuation,
+divided by the number of bigrams of the reference.
 """
 
 from __future__ import annotations
