@@ -34,6 +34,10 @@ _PERSONALITIES = (0x0, 0x8, 0x20000, 0x20008, 0xFFFFFFFF)
 _TERMINAL_REQUESTS = (0x5412, 0x541C)
 """TIOCSTI and TIOCLINUX, which type into a terminal."""
 
+_SHARED_FILE_REQUESTS = (1024, 1026)
+"""F_SETLEASE and F_NOTIFY of fcntl: all sandboxes share the files of the root, so one would see what another opens and
+reads, or delay it."""
+
 _Step = tuple[int, int, int, int]
 """An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
 _PERMIT: _Step = (_RETURN, 0, 0, _ALLOW)
@@ -68,6 +72,7 @@ def compile_filter(machine: str = "") -> bytes:
         _MISSING,  # a program of another architecture, such as 32 bits; the image has none
         (_LOAD, 0, 0, _NUMBER),
         *_when(calls["clone"], [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), _REFUSE, _PERMIT]),
+        *_when(calls["fcntl"], [(_LOAD, 0, 0, _SECOND), *_among(_SHARED_FILE_REQUESTS, _PERMIT, _REFUSE)]),
         *_when(calls["ioctl"], [(_LOAD, 0, 0, _SECOND), *_among(_TERMINAL_REQUESTS, _PERMIT, _REFUSE)]),
         *_when(calls["personality"], [(_LOAD, 0, 0, _FIRST), *_among(_PERSONALITIES, _REFUSE)]),
         *_when(calls["socket"], [(_LOAD, 0, 0, _FIRST), *families]),

@@ -28,12 +28,8 @@ SUBORDINATE = {"uid": Path("/etc/subuid"), "gid": Path("/etc/subgid")}
 _READY = "ready"
 _HELPER = f"echo started && read go && {{}} echo {_READY} && read end"
 """Runs in the new namespace with all capabilities there."""
-_LIMITS = (
-    "echo 0 > /proc/sys/user/max_user_namespaces && "
-    "{ test ! -w /proc/sys/user/max_inotify_instances || echo 16 > /proc/sys/user/max_inotify_instances; } &&"
-)
-"""Limits for everything below the namespace. Instances of inotify count for each user in it and, all together, for its
-owner, whose limit is usually 128."""
+_NO_MORE = "echo 0 > /proc/sys/user/max_user_namespaces &&"
+"""Allow no user namespaces below the new one."""
 
 
 def bubblewrap() -> str:
@@ -149,7 +145,7 @@ def as_builder(users: UserNamespace, *, network: bool) -> list[str]:
     return words
 
 
-def _open(options: list[str], map_ids: Callable[[int], None], first: str = _LIMITS) -> int:
+def _open(options: list[str], map_ids: Callable[[int], None], first: str = _NO_MORE) -> int:
     command = ["unshare", "--user", "--keep-caps", *options, "--", "/bin/sh", "-c", _HELPER.format(first)]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -101,6 +102,46 @@ except OSError as error:
     print(error.strerror)
 """
     assert (await sandbox.exec(["python3", "-c", program])).output == "connected ['lo']\nNetwork is unreachable\n"
+
+
+WATCHING = """
+import ctypes, fcntl, os, signal, time
+libc, seen = ctypes.CDLL(None), set()
+watch = libc.inotify_init1(0o4000)
+libc.inotify_add_watch(watch, b"/usr/bin/nproc", 0x20)
+libc.inotify_add_watch(watch, b"/dev/full", 0x20)
+signal.signal(signal.SIGIO, lambda number, frame: seen.add("read"))
+for path, request, value in (("/usr/bin", 1026, 0x80000001), ("/usr/bin/nproc", 1024, fcntl.F_WRLCK)):
+    try:
+        fcntl.fcntl(os.open(path, os.O_RDONLY), request, value)
+    except OSError:
+        pass
+open("/tmp/ready", "w").close()
+while not os.path.exists("/tmp/done"):
+    time.sleep(0.02)
+try:
+    seen.add(f"opened {len(os.read(watch, 4096)) // 16} times")
+except OSError:
+    pass
+print(sorted(seen))
+"""
+
+
+@pytest.mark.parametrize("guarded", [True, False])
+async def test_one_does_not_see_what_another_opens(
+    provider: NamespaceSandboxes, guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They share the inodes of the root's files and of the devices. A design can open a device during its grading."""
+    if not guarded:
+        monkeypatch.setattr(zygote, "compile_filter", lambda: struct.pack("=HBBI", 6, 0, 0, 0x7FFF0000))
+    watcher, other = await provider.create(), await provider.create()
+    watching = asyncio.ensure_future(watcher.exec(["python3", "-c", WATCHING]))
+    await watcher.run("until test -e /tmp/ready; do sleep 0.05; done", timeout=60)
+    assert (await other.run("nproc > /tmp/n; for i in 1 2 3; do : > /dev/full; done")).exit_code == 0
+    await watcher.run("touch /tmp/done")
+    seen = (await watching).output
+    assert (seen == "[]\n") is guarded, seen
+    assert (await watcher.run("timeout 1 tail -n 1 -f /etc/debian_version 2>&1")).output.count("polling") == guarded
 
 
 async def test_folders_have_their_sizes_and_the_rest_is_read_only(sandbox: NamespaceSandbox) -> None:

@@ -67,6 +67,8 @@ def test_arguments_count_where_they_decide(machine: str) -> None:
     for request in (0x5412, 0x541C):
         assert decide(machine, calls["ioctl"], 0, request) == EPERM
     assert decide(machine, calls["ioctl"], 0, 0x5413) == ALLOW
+    assert [decide(machine, calls["fcntl"], 3, request) for request in (1024, 1026)] == [EPERM] * 2
+    assert [decide(machine, calls["fcntl"], 3, request) for request in (0, 6, 37, 1025, 1031)] == [ALLOW] * 5
     assert decide(machine, calls["personality"], 0xFFFFFFFF) == decide(machine, calls["personality"], 0) == ALLOW
     assert decide(machine, calls["personality"], 0x40000) == EPERM
     assert [decide(machine, calls["socket"], family) for family in (1, 2, 10, 16)] == [ALLOW] * 4
