@@ -143,6 +143,7 @@ class _Compiled:
         self._scopes: dict[bytes, re.Match[bytes]] = {}
         self._signals: dict[bytes, tuple[bytes, re.Match[bytes]]] = {}
         self._ports: dict[tuple[bytes, bytes], bytes] = {}
+        self._indices: list[tuple[bytes, bytes]] = []
         self.unclear: list[str] = []
         writes: list[tuple[bytes, bytes]] = []
         reads = dict[tuple[bytes, bytes], None]()
@@ -164,9 +165,18 @@ class _Compiled:
                 self.unclear.append("?: the compiled design has a scope that cannot be judged")
             elif found := SIGNAL.match(line):
                 self._signals[found[1]] = scope, found
+        self._name_words()
         if any(map(self._is_inside, casts)):
             self.unclear.append("?: the design casts a string or an array to a vector, which may end the simulation")
         self.faults = [*self._writes(writes), *self._reads(reads), *self._shared_nets()]
+
+    def _name_words(self) -> None:
+        """Give a memory's words its place and name, since Icarus writes each of them where it is first used."""
+        for label, (_, word) in list(self._signals.items()):
+            memory, *indices = SOURCE.findall(word[4]) if word[2] == b"array" and not word[3] else (b"",)
+            if memory in self._signals:
+                scope, _ = self._signals[label] = self._signals[memory]
+                self._indices += [(scope, index) for index in indices]
 
     def _writes(self, writes: list[tuple[bytes, bytes]]) -> Iterator[tuple[re.Match[bytes], str]]:
         for scope, label in dict.fromkeys(writes):
@@ -183,6 +193,7 @@ class _Compiled:
 
     def _reads(self, reads: dict[tuple[bytes, bytes], None]) -> Iterator[tuple[re.Match[bytes], str]]:
         behind_ports = set[bytes]()
+        reads.update(dict.fromkeys(self._indices))
         for scope, found in self._signals.values():
             if found[2] == b"resolv" or not self._is_inside(scope):
                 continue

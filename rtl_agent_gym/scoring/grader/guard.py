@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 
+from . import compiled
 from .compiled import TOOLS, check_vvp, has_hidden, open_checkout, wall
 from .line import Line
 
@@ -228,6 +229,7 @@ def main() -> None:
     except OSError as error:
         print(f"rtl-agent-gym: {name} is not run, as nobody supervises it ({error})", file=sys.stderr)
         sys.exit(REFUSED)
+    compiled.began = line.began
     if line.settings.get("checkout"):
         open_checkout()
     {"vvp": run_vvp, "iverilog": run_iverilog, "verilator": run_verilator}[name](line, arguments)

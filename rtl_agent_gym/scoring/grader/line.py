@@ -35,6 +35,7 @@ class Line:
             self.close()
             raise
         self.settings, self.seed, self.named = greeting["settings"], greeting["seed"], greeting["named"]
+        self.began = greeting["began"]
 
     def send(self, message: Message) -> None:
         """Send a message, and wait for the supervisor's acknowledgement."""

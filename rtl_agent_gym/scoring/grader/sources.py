@@ -9,6 +9,7 @@ import re
 import signal
 from collections import namedtuple
 
+from . import compiled
 from .compiled import COCOTB_DUMP, EDITABLE, READABLE, TOOLS, below, short
 
 TYPE_CHECKING = False
@@ -170,14 +171,16 @@ def _could_include(path: str) -> bool:
 
 def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
     """`beyond_ports` for Icarus, from its list of files."""
-    arguments, lines = [word for word in arguments if not _is_dump(word)], [x for x in lines if not _is_dump(x[2:])]
+    arguments = [word for word in _with_listed(arguments) if not _is_dump(word)]
+    lines = [line for line in lines if not _is_dump(line[2:])]
     sources = [os.path.realpath(line[2:]) for line in lines if line.startswith("M ")]
     named = [word for word in arguments if os.path.realpath(word) in sources]
+    named.sort(key=lambda word: sources.index(os.path.realpath(word)))  # listed sources are read first
     others = [word for word in without("o", arguments) if word not in named]
     tops = [word for option, word in itertools.pairwise(others) if option == "-s"]
     tops += [word[2:] for word in others if word.startswith("-s") and len(word) > 2]
     given = 0 if any(re.match("-[EhiRSvV]*u", word) for word in others) else len(named)
-    named += [path for path in _libraries(others) if os.path.realpath(path) in sources]
+    named += [path for path in libraries(others) if os.path.realpath(path) in sources]
     if any(map(is_hidden, sources)) and set(sources) - set(map(os.path.realpath, named)):
         return Reach([], [APART], True)  # an options file names sources
     if any(map(is_part_hidden, sources)):
@@ -190,10 +193,34 @@ def icarus_beyond_ports(lines: list[str], arguments: list[str]) -> Reach:
             read = read_lines(f"{folder}/files")
     if hidden and not (read and all(is_hidden(line[2:]) for line in read)):
         return Reach([], [APART], True)  # the testbench includes a file of the design
-    reach = beyond_ports([f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", _as_compiled(), *others], named, tops, given)
+    command = [f"{TOOLS}/iverilog", "-E", "-o", "/dev/stdout", _as_compiled(), *others]
+    reach = beyond_ports(command, named, tops, libraries(others), given)
     if reach.mixed and any(re.match("-[iRSuv]*E", word) for word in others):  # into one text, to be compiled later
         return reach._replace(refusals=[*reach.refusals, APART])
     return reach
+
+
+def _with_listed(arguments: list[str]) -> list[str]:
+    """Icarus's arguments with each file of options replaced by its words, unless a line cannot be judged."""
+    found: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        given, listed = [word], list[list[str] | None]()
+        if word[:2] in ("-c", "-f"):
+            given += [] if word[2:] else [next(words, "")]
+            path = word[2:] or given[-1]
+            text = os.fsdecode(_content(path)) if os.path.isfile(path) else "?"
+            listed = list(map(_listed, text.split("\n")))
+        found += given if None in listed or not listed else [one for line in listed for one in line or ()]
+    return found
+
+
+def _listed(line: str) -> list[str] | None:
+    """The arguments for a line of a file of options: a source, folders, macros or a comment. None for other lines."""
+    line = re.sub("^#.*|//.*", "", line).strip()
+    if option := re.fullmatch(r"\+(incdir|define)((?:\+[\w./=-]+)+)", line, re.ASCII):
+        return [f"{'-I' if option[1] == 'incdir' else '-D'}{value}" for value in option[2].split("+")[1:]]
+    return [] if not line else [line] if re.fullmatch(r"[\w./][\w./-]*", line, re.ASCII) else None
 
 
 def _as_compiled() -> str:
@@ -239,12 +266,17 @@ def _is_submitted(path: str) -> bool:
     return any(_content(file) == _content(path) for file in alike)
 
 
+def _is_as_submitted(path: str) -> bool:
+    """Whether a file in a folder of submitted files has not changed since the grading began."""
+    return below(path, EDITABLE) and os.stat(path).st_ctime_ns < compiled.began
+
+
 def _beside_hidden(path: str) -> bytes | None:
-    """What a file outside of the problem's folders contains besides hidden texts; None if it contains none of them.
+    """What a file that was not submitted contains besides hidden texts; None if it contains none of them.
 
     The harness may have written it from submitted files. Nothing of them is in it only if it consists of hidden texts.
     """
-    if below(path, (*EDITABLE, *HIDDEN)) or not os.path.isfile(path):
+    if below(path, HIDDEN) or not os.path.isfile(path) or _is_as_submitted(path):
         return None
     text = _content(path)
     files, strings = _hidden_texts()
@@ -279,7 +311,7 @@ def _content(path: str) -> bytes:
         return stream.read().strip()
 
 
-def _libraries(arguments: list[str]) -> list[str]:
+def libraries(arguments: list[str]) -> list[str]:
     """Files that the compiler may read to find a missing module."""
     found: list[str] = []
     for at, word in enumerate(arguments):
@@ -291,13 +323,16 @@ def _libraries(arguments: list[str]) -> list[str]:
     return found
 
 
-def beyond_ports(command: list[str], sources: list[str], tops: list[str], given: int | None = None) -> Reach:
+def beyond_ports(
+    command: list[str], sources: list[str], tops: list[str], searched: list[str], given: int | None = None
+) -> Reach:
     """Where a design uses names of a testbench that it is compiled with.
 
     Args:
         command: A command that prints the preprocessed text of the sources appended to it.
         sources: The compiled sources.
         tops: Modules that the harness names as top modules.
+        searched: Files that the compiler may read to find a module, which has the name of the file.
         given: How many of the sources the compiler reads one after another, by default all; it reads each of the others
             separately after these.
     """
@@ -311,7 +346,7 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
     if texts is None or alone is None:
         return Reach([], [APART], True)
     mine, theirs = ([text for text, at in zip(texts, hidden, strict=True) if at == side] for side in (False, True))
-    from .testbench import Names, hides_the_next, odd_directives, reach_faults, takes_macros
+    from .testbench import Names, hides_the_next, odd_directives, reach_faults, replaced_names, takes_macros
 
     if mine != _texts(command, own_sources, given - sum(hidden[:given])) and takes_macros(mine, theirs, SOURCE_OF):
         return Reach(["?: the design uses a macro of the hidden testbench"], [], True)
@@ -322,12 +357,20 @@ def beyond_ports(command: list[str], sources: list[str], tops: list[str], given:
     followed = zip(texts[: max(given, 1) - 1], hidden, strict=False)
     if any(not is_hidden and hides_the_next(text) for text, is_hidden in followed):
         return Reach([], [APART], True)
-    names = Names(theirs, tops)
+    names = Names(theirs, tops, list(filter(None, map(_module_in, filter(is_hidden, searched)))))
     own = [(text, os.path.realpath(word)) for text, word in zip(mine, own_sources, strict=True)]
     faults = [fault for text, file in own for fault in reach_faults(text, file, names, _shown)]
     odd = [fault for text, file in own for fault in odd_directives(text, file, _shown)]
+    odd += [fault for text, file in own if given for fault in replaced_names(text, file, names, _shown)]
     odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not is_own(file)]
     return Reach(faults, list(dict.fromkeys(odd)), True)
+
+
+def _module_in(path: str) -> str | None:
+    """The module that a compiler finds in a file by the file's name."""
+    name = os.path.basename(path).partition(".")[0]
+    declared = re.search(rf"\bmodule\s+(?:\w+\s+)?{re.escape(name)}\b", os.fsdecode(_content(path)))
+    return name if declared else None
 
 
 def _shown(path: str) -> str:

@@ -32,6 +32,8 @@ SCRATCH = ("/tmp", "/rundir")
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 """Folders that exist for every harness, empty or not."""
 _SET_CHILD_SUBREAPER = 36
+_CLOCK_REALTIME_COARSE = 5
+"""The clock of the times of files."""
 
 
 class LineConnection:
@@ -40,7 +42,7 @@ class LineConnection:
     def __init__(self, supervisor: Supervisor, connection: socket.socket) -> None:
         self.supervisor, self.connection, self.received = supervisor, connection, b""
         settings, named = supervisor.request["settings"], list(supervisor.named)
-        self._send(encode({"settings": settings, "seed": supervisor.seed, "named": named}))
+        self._send(encode({"settings": settings, "seed": supervisor.seed, "named": named, "began": supervisor.began}))
         supervisor.selector.register(connection, selectors.EVENT_READ, self.read)
 
     def _send(self, data: bytes) -> None:
@@ -67,6 +69,7 @@ class Supervisor:
 
     def __init__(self, request: GradingRequest, tracer: Tracer) -> None:
         self.request, self.tracer = request, tracer
+        self.began = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
         self.limited = request["settings"]["limits"]
         self.seconds = request["seconds"] if self.limited else 1e9
         self.deadline = time.monotonic() + self.seconds

@@ -80,6 +80,11 @@ _INSTANCE = re.compile(r"\b([A-Za-z_]\w*)\s*(?:#\s*(?:\([^;]*?\)|[\w.']+)\s*)?\b
 _NEXT = re.compile(r",\s*([A-Za-z_]\w*)\s*\(")
 _DEFINE = re.compile(r"`define\s+(\w+)")
 _PACKAGE = re.compile(r"\b([A-Za-z_]\w*)\s*::")
+_MODULE = re.compile(r"\b(?:macro)?module\b.*?\bendmodule\b", re.DOTALL)
+_BODY = re.compile(r"\bpackage\s+(?:automatic\s+|static\s+)?(\w+)\s*;(.*?)\bendpackage\b", re.DOTALL)
+_LOCAL = re.compile(r"\b(function|task)\b.*?\bend\1\b", re.DOTALL)
+_WHOLE = re.compile(r"\b(\w+)\s*::\s*\*")
+WORD = re.compile(r"[A-Za-z_]\w*")
 _PLAIN = re.compile(
     r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/|^[ \t]*`line\b[^\n]*|\\(?P<escaped>[^ \t\b\f\r\n]+)',
     re.DOTALL | re.MULTILINE,
@@ -90,7 +95,8 @@ _WORDS |= {"module", "function", "task", "return", "initial", "always", "final",
 
 
 class Names:
-    """The names of a hidden testbench.
+    """The names of a hidden testbench. Of modules that a compiler could find in hidden files (`found`), it has those
+    that its text uses.
 
     Attributes:
         scopes: Names that can precede a dot: modules, instances, blocks, routines, packages, classes.
@@ -98,9 +104,11 @@ class Names:
         used: Modules, packages and classes of the testbench, or that it uses. Others in the hidden sources are for the
             design.
         taken: Names that a design must not declare, since Verilator would use its element instead of the testbench's.
+        imported: Names of packages that the testbench imports outside of modules as a whole (``*``). A declaration
+            that a compiler reads before has precedence.
     """
 
-    def __init__(self, texts: Sequence[str], tops: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], tops: Sequence[str], found: Sequence[str] = ()) -> None:
         self._escaped: dict[str, str] = {}
         plain = " ".join(_PLAIN.sub(self._unescaped, text) for text in texts)
         while plain != (plain := _RANGE.sub(" ", plain)):
@@ -108,11 +116,16 @@ class Names:
         declared = self._names(_DESIGN.findall(plain))
         self.routines = self._names(_ROUTINE.findall(plain))
         instances = [pair for pair in _INSTANCE.findall(plain) if not _WORDS.intersection(pair)]
-        kinds = [kind for kind, _ in instances] + _PACKAGE.findall(plain)
-        self.used = declared & (self._names(kinds) | set(tops)) or declared
+        kinds = self._names([kind for kind, _ in instances] + _PACKAGE.findall(plain))
+        declared |= kinds.intersection(found)
+        self.used = declared & (kinds | set(tops)) or declared
         self.taken = self.used if tops else declared
         inner = _BLOCK.findall(plain) + _LABEL.findall(plain) + [name for _, name in instances] + _NEXT.findall(plain)
         self.scopes = (declared | self.routines | self._names(inner)) - _WORDS
+
+        outside = _MODULE.sub(" ", plain)
+        packages = [package for package in _BODY.findall(outside) if package[0] in set(_WHOLE.findall(outside))]
+        self.imported = self._names(WORD.findall(_LOCAL.sub(" ", " ".join(body for _, body in packages))))
 
     def _unescaped(self, match: re.Match[str]) -> str:
         """For an escaped name, a word that the patterns find; for other matches, a space."""
@@ -138,6 +151,19 @@ def reach_faults(text: str, file: str, names: Names, show: Callable[[str], str])
     # most of such text; here, both readings are searched, to name what is found.
     readings = [_tokens(text, file, names, show, to_the_end) for to_the_end in (False, True)]
     return list(dict.fromkeys(fault for tokens in readings for fault in _faults(tokens, names)))
+
+
+def replaced_names(text: str, file: str, names: Names, show: Callable[[str], str]) -> list[str]:
+    """Constants and types outside of modules that may replace imported ones of the testbench."""
+    tokens = [token for token in _tokens(text, file, names, show, False) if not token.module % 2]
+    pairs = list(itertools.pairwise(tokens))
+    shared = any((token.key, after.key) == ("::", "*") for token, after in pairs)
+    found, inside = [], False
+    for token, after in pairs:
+        inside = token.key == "package" or (inside and token.key != "endpackage")
+        if token.word in names.imported and after.key in ("=", ";", ",", "}") and (shared or not inside):
+            found.append(f"{token.place}: {token.word!r} may replace a name that the hidden testbench imports")
+    return found
 
 
 def odd_directives(text: str, file: str, show: Callable[[str], str]) -> list[str]:
@@ -251,7 +277,7 @@ def _is_call(tokens: Sequence[Token], at: int) -> bool:
 def _tokens(text: str, file: str, names: Names, show: Callable[[str], str], to_the_end: bool) -> list[Token]:
     """The words of a text without its directives and their arguments (`to_the_end`: and the rest of their lines)."""
     known = ROOTS | OVERRIDES | SWITCHES | BORDERS | DEPTHS.keys() | STEERS.keys()
-    known |= names.scopes | names.routines | names.taken
+    known |= names.scopes | names.routines | names.taken | names.imported
     tokens: list[Token] = []
     number, module, at = 1, 0, 0
     while match := TOKEN.search(text, at):

@@ -20,7 +20,7 @@ import subprocess
 from collections import namedtuple
 
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
-from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, named_files
+from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
 from .testbench import STEERS
 
 TYPE_CHECKING = False
@@ -76,6 +76,7 @@ PORT_OR_INITIAL = re.compile(
     re.MULTILINE,
 )
 """A connected port, or a variable's initial value; the lines inside have a deeper indentation."""
+INTERFACE = re.compile(rb'^  \{"type":"IFACE"[^\n]*\n(?:   [^\n]*\n)*', re.MULTILINE)
 STEERED = re.compile(
     rb'"type":"(?:FINISH"|TEXT"(?=[^\n]*"shortText":"vlSymsp->_vm_contextp__->assertOn(?:Set|Clear)\())'
     rb'[^\n]*?"loc":"(?P<file>\w+),'
@@ -180,6 +181,24 @@ def reached_signals(design: Elaborated) -> list[str]:
         "writes that signal"
         for port, write in connected
         if write["label"] in theirs & (written if write["part"] else written | parts)
+    ]
+
+
+def shared_signals(design: Elaborated) -> list[str]:
+    """Reasons not to build a design with a hidden testbench: both write one signal of an interface."""
+    own, mine, others = _own_files(design), list[re.Match[bytes]](), set[bytes]()
+    inside = [(found.start(), found.end()) for found in INTERFACE.finditer(design.tree)]
+    names = {node["label"]: _name(node) for start, end in inside for node in DECLARED.finditer(design.tree, start, end)}
+    for node in WRITTEN.finditer(design.tree):
+        place = LOC.search(node[0]) if node["label"] in names else None
+        if place and own.get(place[1]) and not any(start < node.start() < end for start, end in inside):
+            mine.append(node)
+        elif place:
+            others.add(node["label"])
+    return [
+        f"{_place(design, node.start())}: the hidden testbench also writes {names[node['label']]} of an interface"
+        for node in mine
+        if node["label"] in others
     ]
 
 
@@ -290,6 +309,8 @@ MODES = ("build", "exe", "binary", "cc", "sc", "main", "lint-only", "xml-only", 
 HARMLESS = {"--lint-only", "-lint-only", "--version", "-version", "-V", "-E", "--getenv"}
 """Options with which Verilator builds nothing."""
 SOURCES, OPTIONS_FILES = (".v", ".sv"), ("f", "F")
+INCLUDED = re.compile(r"-I|\+incdir\+")
+"""An option with folders that Verilator also searches for modules."""
 LISTED = re.compile(r"(?!-+[fF]$)[\w.+=:-]*(?:/[\w.+=:-]+)*", re.ASCII)
 """A word of an options file without special meaning: no comment, variable or quotation."""
 C_SOURCES = (".c", ".cc", ".cpp", ".cxx")
@@ -327,7 +348,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
         reach = _beyond_ports(kept, design.read)
         violations, refusals = violations + reach.violations, refusals + reach.refusals
         if reach.mixed or driven:
-            refusals += written_inputs(design) + reached_signals(design) + steered(design)
+            refusals += written_inputs(design) + reached_signals(design) + shared_signals(design) + steered(design)
     return None, b"", violations, refusals
 
 
@@ -368,7 +389,10 @@ def _beyond_ports(kept: list[str], read: list[str]) -> Reach:
     if (listed and any(hidden) and not all(hidden)) or any(map(is_part_hidden, read)):
         return Reach([], [APART], True)
     tops = [word for option, word in itertools.pairwise(others) if option.lstrip("-") == "top-module"]
-    return beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops)
+    searched = [word for option, word in itertools.pairwise(others) if option.lstrip("-") == "y"]
+    searched += [place for word in others if INCLUDED.match(word) for place in INCLUDED.sub("", word).split("+")]
+    files = libraries([f"-y{place}" for place in searched])
+    return beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops, files)
 
 
 def check_preprocessed(text: str, arguments: list[str], driven: bool = False) -> tuple[list[str], list[str]]:

@@ -48,6 +48,15 @@ REACHING = {
         top("assign grant = judge.hint;"),
         bench(label=": judge", inside="static reg [7:0] hint;"),
     ),
+    "a word of a memory outside of modules": (top("assign grant = hints[1];"), bench("logic [7:0] hints [0:3];")),
+    "a computed word of a memory outside of modules": (
+        top("assign grant = hints[req[1:0]];"),
+        bench("logic [7:0] hints [0:3];"),
+    ),
+    "a memory's word at an address outside of modules": (
+        top("reg [7:0] own [0:255]; assign grant = own[hint];"),
+        bench("logic [7:0] hint;"),
+    ),
     "the model's output": (top("assign grant = model.grant;"), bench()),
     "an instance of the model is given what the model drives": (
         "module leaf(input [7:0] a, output [7:0] b); assign b = a; endmodule\n"
@@ -71,6 +80,13 @@ HONEST = {
         "logic [7:0] mine;\npackage low; function automatic logic [7:0] of(input logic [7:0] x); return x & -x; "
         "endfunction endpackage\n" + top("always @(posedge clk) mine <= req; assign grant = low::of(req);"),
         bench("logic [7:0] hint;"),
+    ),
+    "words of the testbench's memory, and of one of its own": (
+        "module leaf(input [7:0] a, output [7:0] b); reg [7:0] own [0:1]; always @* own[1] = a; assign b = own[1]; "
+        "endmodule\n" + top("wire [7:0] w; leaf l(.a(req & over), .b(w)); assign grant = req | w;"),
+        bench(inside="words[1] = 3;")
+        .replace("told;", "told;\n    reg [7:0] words [0:3];")
+        .replace(".req(req), .over(over)", ".req(words[0]), .over(words[req])"),
     ),
     "a hidden module for designs": (
         top("wire [7:0] w; helper h(.a(req), .b(w)); assign grant = w;"),

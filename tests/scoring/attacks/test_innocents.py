@@ -254,6 +254,7 @@ BUILD = f"iverilog -g2012 -s tb /src/tb.sv /code/{TARGET}"
         f"{BUILD} -o a.vvp; {BUILD} -uo b.vvp; vvp a.vvp; vvp b.vvp",
         f"{BUILD} -o t.vvp; vvp t.vvp < /src/in.txt",
         f"{BUILD} -o t.vvp; cp t.vvp other; vvp other",
+        f"printf '# all\\n+incdir+/code/rtl\\n/src/tb.sv // of tests\\n\\n/code/{TARGET}\\n' > l; iverilog -g2012 -s tb -f l; vvp a.out",
     ],
 )
 async def test_harnesses_compile_in_many_ways(run: str, scorer: Scorer) -> None:
@@ -291,10 +292,18 @@ async def test_a_testbench_writes_its_verdict_beside_waveforms(scorer: Scorer) -
         shell(
             "cp /src/*.vh .; cat /code/rtl/*.sv > all.sv; iverilog -g2012 -s tb -I/src -I/code/rtl /src/tb.sv all.sv; vvp a.out"
         ),
+        shell("cp /src/*.* /code/rtl; iverilog -g2012 -s tb -I/code/rtl /code/rtl/*.sv; vvp a.out"),
         shell("cp /src/*.* /code/rtl/* /tmp; cd /tmp; iverilog -g2012 -s tb -o t.vvp *.sv; vvp t.vvp"),
         written(),
     ],
-    ids=["copies", "joined testbenches", "joined designs", "copies elsewhere", "a text in Python"],
+    ids=[
+        "copies",
+        "joined testbenches",
+        "joined designs",
+        "copies among the design's",
+        "copies elsewhere",
+        "a text in Python",
+    ],
 )
 async def test_sources_are_told_apart_wherever_they_are(files: dict[str, str], scorer: Scorer) -> None:
     """The testbench includes a header, and the design one of its own."""

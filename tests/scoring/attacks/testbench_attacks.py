@@ -437,3 +437,46 @@ REACHES += [
     Attack("Verilator: the testbench's answer, from a copy in the work folder", 3, {TARGET: module(f"assign grant = tb.expected; {THEFT}")}, "leads into the hidden testbench", ("testbench",), {**harness(), **shell(_VERILATED_COPY)}, 120.0, True),
 ]  # fmt: skip
 """Sources that are not where the harness and the submission had them."""
+
+_AMONG = f"cp /src/tb.sv /code/verif; iverilog -g2012 -s tb -o t.vvp /code/verif/tb.sv /code/{TARGET}; vvp t.vvp"
+_LISTING = f"echo /src/tb.sv > list; echo /code/{TARGET} >> list; iverilog -g2012 -s tb -o t.vvp -c list; vvp t.vvp"
+_REFERENCE = _MODELS[_MODELS.index("module reference") : _MODELS.index("module tb")]
+_APART = {"src/tb.sv": _MODELS.replace(_REFERENCE, ""), "src/reference.sv": _REFERENCE}
+_FOUND = "iverilog -g2012 -s tb -o t.vvp -Y .sv -y /src /src/tb.sv /code/rtl/*.sv; vvp t.vvp"
+_SECOND = "module reference(input [7:0] req, output [7:0] grant);\nassign grant = 0;\nendmodule"
+_IMPORTING = "package own; localparam ROUNDS = 8; endpackage\nimport own::*;\n" + _TESTBENCH.replace(
+    "`define JUDGE\n", ""
+).replace("parameter ROUNDS = 8;", "")
+_BUS = "interface bus; logic [7:0] req, grant; logic clk; endinterface\n"
+_ON_BUS = f"""\
+{_REFERENCE}
+module tb;
+    bus b();
+    wire [7:0] told;
+    integer i, bad = 0;
+    fixed_priority_arbiter dut(b);
+    reference model(.req(b.req), .grant(told));
+    initial begin
+        b.clk = 0;
+        for (i = 0; i < 8; i = i + 1) begin
+            b.req = 8'hf0 >> i;
+            #1 b.clk = 1;
+            #1 b.clk = 0;
+            #1 if (b.grant !== told) bad = bad + 1;
+        end
+        if (bad != 0) $fatal(1, "wrong");
+        $finish;
+    end
+endmodule
+"""
+_BUS_DESIGN = (
+    "module fixed_priority_arbiter(bus x);\nassign x.grant = 0;\nalways @(posedge x.clk) x.req = 0;\nendmodule\n"
+)
+REACHES += [
+    _on_copy("the testbench's answer, from a copy among the submitted files", _AMONG),
+    _on_copy("the testbench's answer, from a file of options", _LISTING),
+    Attack("a reference of its own, before the hidden one is looked up", 3, {TARGET: module("assign grant = 0;", after=f"{_SECOND.replace(';', f'; {THEFT}', 1)}\n")}, "'reference' would replace a part of the hidden testbench", ("testbench",), {**_APART, **shell(_FOUND)}, quick=True),
+    Attack("a constant that the testbench imports, replaced", 3, {TARGET: module("assign grant = 0;", "localparam ROUNDS = 0;\n")}, None, ("testbench",), {**harness(_IMPORTING), **_FIRST}, quick=True),
+    Attack("Verilator: an interface's signal written, which the testbench writes", 3, {TARGET: _BUS_DESIGN, "rtl/bus.sv": _BUS}, None, ("testbench",), {**_on_verilator("", "", None, f"/code/rtl/bus.sv /src/tb.sv /code/{TARGET}").harness, "src/tb.sv": _ON_BUS}, 120.0, True),
+]  # fmt: skip
+"""Names and signals that the testbench shares with the design, or seems to."""
