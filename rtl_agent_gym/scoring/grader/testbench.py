@@ -161,7 +161,7 @@ def replaced_names(text: str, file: str, names: Names, show: Callable[[str], str
     found, inside = [], False
     for token, after in pairs:
         inside = token.key == "package" or (inside and token.key != "endpackage")
-        if token.word in names.imported and after.key in ("=", ";", ",", "}") and (shared or not inside):
+        if token.word in names.imported and after.key in ("=", ";", ",", "}", "(", "[") and (shared or not inside):
             found.append(f"{token.place}: {token.word!r} may replace a name that the hidden testbench imports")
     return found
 
