@@ -339,7 +339,8 @@ class LibraryRenderer(Renderer):
             return controls[0], controls[-1] + 1
         section, call = (self._characters.coded(mark) for mark in (self.family.section, self.family.call[0]))
         places = [place for mark in (section, call) if mark and (place := frame.find(mark, start)) >= 0]
-        return min(controls[0], *places), frame.find(call, start) + len(call)
+        found = frame.find(call, start)  # Inkling's models can also write another token that opens a call
+        return min([controls[0], *places]), found + len(call) if found >= 0 else controls[-1] + 1
 
     @cached_property
     def _text_opening(self) -> str:
@@ -417,9 +418,10 @@ class LibraryRenderer(Renderer):
             yield from texts
             said = max((text.place + len(text.body.rstrip()) for text in texts if text.body.strip()), default=position)
             closed = str(call.status) != "unclosed_block"
-            inner = begin + len(begin_tag)
+            tag = turn.find(begin_tag, begin, end)  # in Inkling's turns, the call's name is before it
+            inner = (tag if tag >= 0 else begin) + len(begin_tag)
             inner_end = end - len(end_tag) if closed and end_tag and turn.endswith(end_tag, inner, end) else end
-            opening = self._opening("call", turn[said : max(inner, turn.find(begin_tag, begin, end) + len(begin_tag))])
+            opening = self._opening("call", turn[said:inner])
             opens = (said + opening[0], said + opening[1]) if opening[1] > opening[0] else None
             yield Part("call", turn[inner:inner_end], inner, opens, end if closed else None)
             position = end

@@ -430,6 +430,22 @@ def test_turns_keep_their_kinds_through_another_dialect(name: str) -> None:
     assert contents[-1].stops
 
 
+def test_inklings_calls_begin_with_their_token() -> None:
+    """A call's name is before its token, and belongs to the decision to call. Another token opens calls of text."""
+    renderer = renderer_of("inkling")
+    opening = Control("<|content_invoke_tool_json|>")
+    ids = renderer.turn_ids(ModelTurn("", "", (ToolCall.of("ls"),)))
+    place = ids.index(renderer.codec.control(opening))
+    kinds = renderer.kinds(ids)
+    assert kinds[: place + 1] == [None] * (place + 1)
+    assert kinds[place + 1] == "call"
+    before = [Control("<|message_model|>"), '"args":{"command":"pwd"}']
+    for pieces in ([*before, Control("<|content_invoke_tool_text|>"), "ls"], [*before, opening, '{"args":{}}']):
+        odd = renderer.codec.encode([*pieces, Control("<|end_message|>"), Control(renderer.END)])
+        assert len(renderer.kinds(odd)) == len(odd)
+        assert all(part.opens is None or part.opens[1] <= part.place for part in renderer.contents(odd))
+
+
 def test_more_calls_than_are_read_are_malformed() -> None:
     renderer = renderer_of("qwen3_5")
     text = renderer.turn_text(ModelTurn("", "", tuple(ToolCall.of("ls") for _ in range(MAX_CALLS_READ + 1))))
