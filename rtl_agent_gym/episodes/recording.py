@@ -141,16 +141,18 @@ class Recording:
     def _readable_as_text(self, completion: Completion, renderer: Renderer) -> Completion:
         """The completion, changed if necessary so that parsing its text gives the same action as parsing its tokens.
 
-        Ids without a stop token count as cut off, whatever ended them. If the text spells a stop token that the ids do
-        not have, the parsed turn is recorded.
+        Ids without a stop token count as cut off, whatever ended them. Bytes that are not UTF-8 become lone surrogates
+        if they make a call malformed. If the text spells a stop token that the ids do not have, the parsed turn is
+        recorded.
         """
         ids, native = completion.token_ids, completion.native
         if ids is None or native is not None or self.config.workspace != "shell":
             return completion
         action = renderer.parse_ids(ids, truncated=completion.cut_off)
-        for cut_off in (completion.cut_off, True):
-            if renderer.parse_text(completion.text, truncated=cut_off) == action:
-                return replace(completion, cut_off=cut_off)
+        for text in dict.fromkeys((completion.text, renderer.codec.decode(ids))):
+            for cut_off in (completion.cut_off, True):
+                if renderer.parse_text(text, truncated=cut_off) == action:
+                    return replace(completion, text=text, cut_off=cut_off)
         native = ModelTurn(action.thinking, action.text, tuple(map(ToolCall.of, action.commands)))
         read = native_action(native, truncated=completion.cut_off)
         same = (read.kind, read.commands, read.text) == (action.kind, action.commands, action.text)

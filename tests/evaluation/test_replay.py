@@ -149,7 +149,7 @@ async def test_a_chat_models_own_calls_are_replayed_as_they_were(
 async def test_sampled_tokens_are_replayed_as_they_were_read(
     tmp_path: Path, provider: DockerSandboxes, static: Scorer
 ) -> None:
-    """A spelled stop token is text there, and ids without one are cut off, whatever ended them."""
+    """A spelled stop token is text there, ids without one are cut off, and half a character makes a call malformed."""
     renderer = get_renderer("qwen3", qwen3_tokenizer())
     ask = renderer.turn_text(ModelTurn(calls=(ToolCall.of("ls rtl"),)))
     turns = [
@@ -159,16 +159,19 @@ async def test_sampled_tokens_are_replayed_as_they_were_read(
         ["All done.", Control("<|endoftext|>")],
         ["Now <|im_end|> it is.", Control("<|im_end|>")],
     ]
+    sampled = [renderer.codec.encode(pieces) for pieces in turns]
+    half = next(id_ for id_ in range(256) if renderer.codec.token_bytes(id_) == b"\xc3")
+    place = next(place for place, id_ in enumerate(sampled[2]) if renderer.codec.token_bytes(id_) == b" rtl")
+    sampled.append([*sampled[2][:place], half, *sampled[2][place:-1], *sampled[0][-1:]])
     config = EpisodeConfig(transcript_dir=tmp_path)
     for of_one, kinds in (
-        ([turns[0], turns[2], turns[3], turns[1]], ["command", "command", "malformed", "final"]),
-        ([turns[4]], ["final"]),
+        ([0, 2, 3, 1], ["command", "command", "malformed", "final"]),
+        ([5, 4], ["malformed", "final"]),
     ):
         actions = []
         async with Episode(ARBITER, provider=provider, grader=static, renderer=renderer, config=config) as episode:
             await episode.start()
-            for pieces in of_one:
-                ids = renderer.codec.encode(pieces)
+            for ids in map(sampled.__getitem__, of_one):
                 actions.append((await episode.step(Completion(renderer.decode(ids), token_ids=ids))).action)
             path = episode.transcript_path
             assert path is not None
