@@ -238,15 +238,19 @@ class RolloutStore:
     def get(self, name: str, problem_id: str) -> Rollout | None:
         """The episode with this name, or None.
 
-        Ignores episodes of another problem, since a resumed run may choose other problems, and episodes that an earlier
-        version wrote in another format. Such episodes are played again.
+        Ignores episodes of another problem, since a resumed run may choose other problems, episodes that an earlier
+        version wrote in another format, and damaged files. Such episodes are played again.
         """
+        path = self._path(name)
         try:
-            found = json.loads(self._path(name).read_text(encoding="utf-8"))
+            found = json.loads(path.read_text(encoding="utf-8"))
+            known = found.get("result", {}).get("problem_id") == problem_id and "streams" in found
+            return Rollout.from_json(found) if known else None
         except FileNotFoundError:
             return None
-        known = found.get("result", {}).get("problem_id") == problem_id and "streams" in found
-        return Rollout.from_json(found) if known else None
+        except (AttributeError, LookupError, TypeError, ValueError):
+            logger.warning("%s is damaged, so its episode is played again", path, exc_info=True)
+            return None
 
     def put(self, name: str, rollout: Rollout) -> None:
         """Save an episode, unless there already is one with this name and problem: the first one counts."""

@@ -167,3 +167,16 @@ def test_an_episode_of_another_problem_or_version_does_not_count(tmp_path: Path)
     assert found.streams[0].tokens[2] == 7
     (tmp_path / f"{NAME}.json").write_text(json.dumps({"problem": FIRST.id, "transitions": []}))
     assert store.get(NAME, FIRST.id) is None
+
+
+@pytest.mark.parametrize("cut", [0, 100, -1])
+def test_a_damaged_episode_is_played_again(tmp_path: Path, cut: int) -> None:
+    store, file = RolloutStore(tmp_path), tmp_path / f"{NAME}.json"
+    store.put(NAME, episode(5))
+    whole = file.read_bytes()
+    for damaged in (whole[:cut], bytes(len(whole)), b"null", whole.replace(b'"ids"', b'"di"')):
+        file.write_bytes(damaged)
+        assert store.get(NAME, FIRST.id) is None
+    store.put(NAME, episode(6))
+    assert (found := store.get(NAME, FIRST.id)) is not None
+    assert found.streams[0].tokens == episode(6).streams[0].tokens
