@@ -247,7 +247,8 @@ def is_disk_full(error: Exception, folder: Path) -> bool:
     if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):
         return True
     place = next(parent for parent in folder.absolute().parents if parent.exists())
-    return "inline_container" in str(error) and shutil.disk_usage(place).free < _LEAST_FREE
+    of_torch = any(sign in str(error) for sign in ("inline_container", "iostream error"))
+    return of_torch and shutil.disk_usage(place).free < _LEAST_FREE
 
 
 def is_checkpoint(path: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
@@ -17,6 +18,7 @@ from rtl_agent_gym.cli.export import export_model_command
 from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.export import export_checkpoint
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
+from rtl_agent_gym.engines.training import is_disk_full
 from rtl_agent_gym.errors import SandboxError, UsageError
 
 from .conftest import datum, make_model
@@ -167,3 +169,10 @@ def test_a_full_disk_is_no_traceback(
     fails = patch.object(written, "save_pretrained", side_effect=ValueError(message))
     with fails, pytest.raises(raised, match=says):
         export_checkpoint(adapter[0], tmp_path / "out", merge=merge)
+
+
+@pytest.mark.parametrize("text", ["[enforce fail at inline_container.cc:664]", "basic_ios::clear: iostream error"])
+def test_torch_does_not_say_that_a_disk_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    for free, full in ((4096, True), (1 << 30, False)):
+        monkeypatch.setattr("shutil.disk_usage", lambda _, free=free: SimpleNamespace(free=free))
+        assert is_disk_full(RuntimeError(text), tmp_path / "weights" / "000001") == full
