@@ -114,7 +114,8 @@ class TurnRecord(_Event):
     logprobs: list[float] | None = None
     """Log-probability of each sampled token under the policy, in nats; as long as `token_ids`."""
     tokens: list[str] | None = None
-    """The text of each token; joined, they are the completion. As long as `token_ids`."""
+    """The text of each token, as long as `token_ids`. Joined, they are the completion, except where several tokens
+    share a character: each part of it is U+FFFD."""
     teacher_logprobs: list[float | None] | None = None
     """Log-probability of each sampled token under the teacher, in nats; None if the teacher cannot score it."""
     cut_off: bool = False
