@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import weakref
 from collections.abc import Iterable, Iterator
@@ -397,6 +398,15 @@ def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
 def test_what_is_no_run(tmp_path: Path, folder: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         write_report([tmp_path / folder])
+
+
+def test_a_folder_that_cannot_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _ in range(20):  # together longer than any path that the system takes
+        os.mkdir("x" * 250)
+        os.chdir("x" * 250)
+    with pytest.raises(UsageError, match=r"cannot be searched: .*: File name too long"):
+        write_report([tmp_path])
 
 
 def test_a_folder_of_runs_is_no_run(tmp_path: Path) -> None:

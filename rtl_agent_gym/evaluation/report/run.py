@@ -122,7 +122,10 @@ def read_run(folder: Path, *, episodes: bool = True) -> Run:
 
 def _runs_below(folder: Path) -> list[Path]:
     """The training runs and evaluations in a folder that is not a run; not the evaluations of a training run."""
-    found = {path.parent for path in folder.rglob("*.jsonl") if path.name in OF_A_RUN}
+    try:
+        found = {path.parent for path in folder.rglob("*.jsonl") if path.name in OF_A_RUN}
+    except OSError as error:
+        raise UsageError(f"{folder}: cannot be searched: {error.filename}: {error.strerror}") from error
     is_run = folder in found or (folder / "config.json").exists()  # all there is before the first training step
     return [] if is_run else sorted(run for run in found if found.isdisjoint(run.parents))
 
