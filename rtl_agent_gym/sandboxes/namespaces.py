@@ -50,6 +50,9 @@ HOST = "namespaces"
 """The name of this machine's budget for sandboxes without a daemon."""
 _UNCOUNTED = ("memfd_create", "memfd_secret", "msgget", "shmget")
 """System calls for memory that the warden cannot count: refused if no control group limits the memory."""
+_COUNTED_BY_USER = ("epoll_create", "epoll_create1")
+"""System calls for what the kernel counts for each user of the machine, and this process needs: refused if commands run
+as its user. Programs of agents cannot do without them."""
 _RAISED = {resource.RLIMIT_NOFILE: 1 << 16, resource.RLIMIT_STACK: 8 << 20}
 """Limits that this process raises for itself. A sandbox takes three open files, and 1024 is a usual limit. Its programs
 inherit this process's stack limit; in a container it is usually the kernel's default."""
@@ -139,6 +142,7 @@ class NamespaceSandbox(WardenSandbox):
         guarded = self._group is None
         limits = _own_limits(self.spec, guarded=guarded)
         keeper = self.uid + 1 if ranged else self.uid
+        refused = (*(_UNCOUNTED if guarded else ()), *(() if ranged or self.spec.programs else _COUNTED_BY_USER))
         words: dict[str, str] = {}
         if guarded:
             words["memory"] = str(self.spec.memory)
@@ -158,7 +162,7 @@ class NamespaceSandbox(WardenSandbox):
             "groups": self._group.places if self._group is not None else {},
             "shared_pages": 0 if guarded else SHARED_PAGES,
             "limits": limits,
-            "refused": [number for name, number in allowed().items() if guarded and name in _UNCOUNTED],
+            "refused": [number for name, number in allowed().items() if name in refused],
             "environment": {**root.environment, **ENVIRONMENT, **self.spec.env},
             "words": words,
         }

@@ -460,6 +460,8 @@ async def main():
         await run(HOGS)
         found["kills"] = await sandbox.oom_kills()
         found["shared"] = await run(f"python3 -c '{SHARED}'; echo $?")
+        found["loop"] = await run("python3 -c 'import asyncio; print(asyncio.run(asyncio.sleep(0, 7)))'")
+        found["watches"] = await run("python3 -c 'import select; select.epoll()'")
         found["uncounted"] = await run("python3 -c 'import os; os.memfd_create(\\"x\\")'")
         other = await provider.create(SandboxSpec(pids=100))
         count = "for n in $(seq 60); do sleep 3 & done 2>/dev/null; jobs -r | wc -l"
@@ -486,6 +488,9 @@ def test_it_works_as_an_ordinary_user(user: str) -> None:
     assert found["kills"] >= 1
     assert found["shared"].split()[-1] == "137"
     assert found["uncounted"].endswith("PermissionError: [Errno 1] Operation not permitted")
+    assert found["loop"] == "7"
+    # The kernel counts watches by user, and with one user the commands' is the provider's.
+    assert found["watches"].endswith("PermissionError: [Errno 1] Operation not permitted") is (user == SINGLE)
     assert found["processes"] == ["60\n", "60\n"]  # two sandboxes of one user do not share a limit
     assert found["scoring"].startswith("text")
     assert found["scoring"].endswith("refused\n")
