@@ -91,7 +91,7 @@ SPELLED = {
     ),
     "spelled-document": SpelledRun("control: the teacher reads a document with other values", deceived=True),
     "spelled-lied-documents": SpelledRun("control: the reward alone, and documents that lie", _REWARD, "documents"),
-    "spelled-lied-smoke": SpelledRun("control: the reward alone, and a smoke test that lies", _REWARD, "smoke"),
+    "spelled-lied-smoke": SpelledRun("the reward alone, and a smoke test that lies", _REWARD, "smoke"),
 }
 """The runs by their name on the command line. Controls take as many steps as the runs that they are compared with."""
 
