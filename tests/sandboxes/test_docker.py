@@ -319,6 +319,7 @@ async def test_cancelled_while_starting_leaves_nothing() -> None:
 INOTIFY = "python3 -c 'import ctypes; c = ctypes.CDLL(None); print(sum(c.inotify_init() >= 0 for _ in range({0})))'"
 
 
+@pytest.mark.daemon
 async def test_what_one_container_uses_up_the_others_still_have(
     provider: DockerSandboxes, sandbox: DockerSandbox
 ) -> None:
