@@ -51,8 +51,8 @@ HOST = "namespaces"
 _UNCOUNTED = ("memfd_create", "memfd_secret", "msgget", "shmget")
 """System calls for memory that the warden cannot count: refused if no control group limits the memory."""
 _COUNTED_BY_USER = ("epoll_create", "epoll_create1")
-"""System calls for what the kernel counts for each user of the machine, and this process needs: refused if commands run
-as its user. Programs of agents cannot do without them."""
+"""System calls for epoll, whose watches the kernel limits for each user of the machine: refused if commands run as this
+process's user, which would then have none left. Programs of agents cannot do without them."""
 _RAISED = {resource.RLIMIT_NOFILE: 1 << 16, resource.RLIMIT_STACK: 8 << 20}
 """Limits that this process raises for itself. A sandbox takes three open files, and 1024 is a usual limit. Its programs
 inherit this process's stack limit; in a container it is usually the kernel's default."""

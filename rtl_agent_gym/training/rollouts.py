@@ -248,8 +248,8 @@ class RolloutStore:
             return Rollout.from_json(found) if known else None
         except FileNotFoundError:
             return None
-        except (AttributeError, LookupError, TypeError, ValueError):
-            logger.warning("%s is damaged, so its episode is played again", path, exc_info=True)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            logger.warning("%s is damaged, so its episode is played again: %r", path, error)
             return None
 
     def put(self, name: str, rollout: Rollout) -> None:
