@@ -20,6 +20,7 @@ from ..errors import UsageError
 from ..evaluation.replay import RecordedJudge, Replay, recorded_judge, recorded_weights, replay, replayed_to
 from ..options import EpisodeRules
 from ..problems import Problem, load_problems
+from ..renderers import Renderer, renderer_named
 from ..sandboxes.choice import make_provider
 from ..scoring import Scorer
 from ..scoring.options import GradingOptions
@@ -46,6 +47,9 @@ def replay_command(
     rules: EpisodeConfig,
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A transcript of run, eval or train.")],
     problems: ProblemsOption = "bundled",
+    renderer: Annotated[
+        str | None, typer.Option(metavar="module:Class", help="The renderer of the recording, if it is your own.")
+    ] = None,
     to_turn: Annotated[
         int | None, typer.Option("--to-turn", min=1, metavar="K", help="Stop before turn K; needs --shell.")
     ] = None,
@@ -65,6 +69,7 @@ def replay_command(
     if not os.path.lexists(file):
         raise UsageError(f"{file}: no such file; give a transcript")
     transcript = read_transcript(file)
+    dialect = None if renderer is None else renderer_named(renderer)
     name, known = transcript.header.problem_id, {problem.id: problem for problem in load_problems(problems)}
     if name not in known:
         raise UsageError(
@@ -76,10 +81,10 @@ def replay_command(
     console = Console(stderr=json_)
     if to_turn is not None:
         require_terminal("--shell")
-        asyncio.run(_open_shell(transcript, known[name], grading, to_turn, console))
+        asyncio.run(_open_shell(transcript, known[name], grading, dialect, to_turn, console))
         return
     with console.status(f"replaying {plural(len(transcript.turns), 'turn')}"):
-        report = asyncio.run(_replay(transcript, known[name], grading))
+        report = asyncio.run(_replay(transcript, known[name], grading, dialect))
     _print_differences(report, console)
     if report.identical:
         score = " and the score" if report.score_compared else ", no score compared"
@@ -89,24 +94,31 @@ def replay_command(
     raise typer.Exit(0 if report.identical else 1)
 
 
-async def _replay(transcript: Transcript, problem: Problem, grading: GradingOptions) -> Replay:
+async def _replay(
+    transcript: Transcript, problem: Problem, grading: GradingOptions, dialect: Renderer | None
+) -> Replay:
     rater = recorded_judge(transcript) if grading.judge is None else grading.judge
     async with acquire() as lease:
         options = GradingOptions(rater, grading.harness)
         scorer = lease.runtime.scorer(recorded_weights(transcript), waiting=0, options=options)
-        report = await replay(transcript, problem, provider=lease.runtime.agents, grader=scorer)
+        report = await replay(transcript, problem, provider=lease.runtime.agents, grader=scorer, renderer=dialect)
     if isinstance(rater, RecordedJudge):
         report.notes.append(f"{rater.name} was not asked again: its recorded rating is used (--judge JUDGE asks again)")
     return report
 
 
 async def _open_shell(
-    transcript: Transcript, problem: Problem, grading: GradingOptions, turn: int, console: Console
+    transcript: Transcript,
+    problem: Problem,
+    grading: GradingOptions,
+    dialect: Renderer | None,
+    turn: int,
+    console: Console,
 ) -> None:
     async with (
         make_provider() as provider,
         Scorer(provider, weights=recorded_weights(transcript), harness=grading.harness) as scorer,
-        replayed_to(transcript, problem, turn, provider=provider, grader=scorer) as (report, sandbox),
+        replayed_to(transcript, problem, turn, provider=provider, grader=scorer, renderer=dialect) as (report, sandbox),
     ):
         _print_differences(report, console)
         # A shell that was started without a terminal cannot get one, so a second shell loads the state of the

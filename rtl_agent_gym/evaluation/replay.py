@@ -24,7 +24,7 @@ from ..episodes.submissions import COMMAND
 from ..errors import SandboxError, TranscriptError, UsageError
 from ..policies import Completion, Outside
 from ..problems import Problem
-from ..renderers import Renderer, get_renderer
+from ..renderers import RENDERER_NAMES, Renderer, get_renderer
 from ..sandboxes import Sandbox, SandboxProvider
 from ..scoring import RewardWeights, rules_digest
 from ..transcripts import CommandRecord, Transcript, TurnRecord
@@ -139,6 +139,7 @@ async def replayed_to(
     *,
     provider: SandboxProvider,
     grader: Grader,
+    renderer: Renderer | None = None,
 ) -> AsyncIterator[tuple[Replay, Sandbox]]:
     """Replay up to a turn; yields the comparison so far and the sandbox in that state. See `replay`.
 
@@ -153,7 +154,7 @@ async def replayed_to(
     last = len(transcript.turns)
     if not 1 <= turn <= last + 1:
         raise UsageError(f"--to-turn {turn}: {transcript.path} has {last} turns; give 1 to {last + 1}")
-    async with _started(transcript, problem, provider, grader) as (episode, report):
+    async with _started(transcript, problem, provider, grader, renderer) as (episode, report):
         rules, sandbox = episode.config, episode.sandbox
         for record in transcript.turns[: turn - 1]:
             if episode.over:
@@ -181,6 +182,11 @@ async def _started(
 ) -> AsyncIterator[tuple[Episode, Replay]]:
     """A started episode with the recorded rules, prompt and seed; the report notes conditions that differ."""
     header, end, rules = transcript.header, transcript.end, _rules(transcript, problem)
+    if renderer is None and header.renderer not in RENDERER_NAMES:  # a file may not choose what is imported
+        raise UsageError(
+            f"{transcript.path} was recorded with the renderer {header.renderer!r}, which is not one of this "
+            "package's; give it with --renderer module:Class"
+        )
     renderer = renderer or get_renderer(header.renderer)
     report = Replay(transcript.path, problem.id, len(transcript.turns))
     note = report.notes.append

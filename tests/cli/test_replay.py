@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import gymnasium as gym
 import pytest
 
+import rtl_agent_gym  # noqa: F401 - registers the environments
 from rtl_agent_gym.policies import heredoc
 from rtl_agent_gym.problems import load_problems
+from rtl_agent_gym.renderers.qwen import QwenRenderer
 from tests.arbiter import ARBITER
 from tests.cli.in_process import call as run
 from tests.cli.terminal import terminal
@@ -48,6 +52,29 @@ def test_a_divergence_ends_with_1_and_a_diff(recorded: Path, tmp_path: Path) -> 
     assert done.returncode == 1, done.stderr
     assert "diverged at turn 2 (observation)" in done.stdout
     assert "\n-2.75\n+2.5\n" in done.stdout
+
+
+class OwnRenderer(QwenRenderer):
+    """Another package's dialect: Qwen3's by another name."""
+
+    def __init__(self, name: str, tokenizer: Any = None) -> None:
+        super().__init__("qwen3", tokenizer)
+        self.name = name
+
+
+@pytest.mark.docker
+def test_a_recording_with_a_renderer_of_another_package_needs_its_name(tmp_path: Path) -> None:
+    mine = f"{__name__}:{OwnRenderer.__name__}"
+    with gym.make("CVDPAgentic-v0", renderer=mine, transcript_dir=tmp_path, reward="proxy") as env:
+        env.reset(seed=0, options={"problem_id": ARBITER})
+        env.step("All done.")
+    (path,) = tmp_path.iterdir()
+    done = run("replay", str(path))
+    assert done.returncode == 2
+    assert f"the renderer {mine!r}, which is not one of this package's; give it with --renderer" in done.stderr
+    done = run("replay", str(path), "--renderer", mine)
+    assert done.returncode == 0, done.stderr
+    assert "identical (1 turn and the score)" in done.stdout
 
 
 @pytest.mark.docker
