@@ -152,7 +152,7 @@ def _reason(submission: SubmittedFiles, run: HarnessRun, ran: Ran, violations: S
             match = _COMPILER_ERROR.search(found.compiler)
             return f"does not compile: {f'{match[1]}: {match[2]}' if match else _first_words(found.compiler)}"
         if found.complaints:
-            return f"the simulator refuses it: {found.complaints[0]}"
+            return f"the simulator refuses it: {found.complaints[0].removeprefix('?: ')}"
     late = [service["name"] for service in run.services if service["code"] is None]
     if late:
         return f"the hidden tests did not end in time (service {late[0]}); does the simulation never finish?"
