@@ -128,6 +128,8 @@ async def test_a_grading_that_failed_with_the_machine_is_unknown_and_another_err
         rewards.after(turn(1), files(0.4))
         if isinstance(error, SandboxLost):
             assert await rewards.values([turn(1), turn(2)], score(1.4)) == [0.0, 1.4]
+            assert rewards.numbers()["turns_graded"] == 0
+            assert rewards.budget.spent > 0  # its time is gone all the same
         else:
             with pytest.raises(UsageError, match="no number"):
                 await rewards.values([turn(1), turn(2)], score(1.4))
@@ -148,6 +150,26 @@ async def test_turns_are_graded_within_a_share_of_the_time_of_final_gradings(arb
     assert len(grades.graded) == 4
     assert budget.spent <= 0.2 * budget.final
     assert all(sum(rewards) == pytest.approx(1.0) for rewards in found)
+
+
+async def test_a_grading_that_runs_has_its_time_reserved(arbiter: Problem) -> None:
+    grades, budget = Grades(at_once=False), TurnBudget(1.0)
+    budget.learn(b"another episode's", score(1.0), final=True)  # so gradings take a second, and one is allowed
+    rewards = rewards_of(arbiter, grades, budget)
+    for number in (1, 2):
+        rewards.after(turn(number), files(number / 10))
+    grades.may.set()
+    assert await rewards.values([turn(number) for number in (1, 2, 3)], score(1.4)) == pytest.approx([0.1, 0.0, 1.3])
+    assert grades.graded == [0.1]
+
+
+async def test_what_came_from_a_cache_says_nothing_of_the_time_that_gradings_take(arbiter: Problem) -> None:
+    budget = TurnBudget(1.0)
+    budget.learn(b"first", score(1.0, seconds=2.0), final=True)
+    budget.learn(b"second", score(1.0, seconds=0.01, cached=True), final=True)
+    assert budget.final == 2.0
+    assert budget.reserve(0) == 2.0
+    assert budget.reserve(0) is None
 
 
 async def test_the_files_of_gradings_that_have_not_ended_are_limited(

@@ -27,6 +27,7 @@ from rtl_agent_gym.evaluation.results import (
     report,
     write_official,
 )
+from rtl_agent_gym.evaluation.spending import STOPPED
 from rtl_agent_gym.scoring.score import Score
 
 CONFIG = EvaluationRecord(
@@ -98,6 +99,17 @@ def test_a_result_that_arrives_twice_counts_once(tmp_path: Path) -> None:
     with (tmp_path / "results.jsonl").open("a") as stream:  # by a client that did not know
         stream.write(result(passed=False).model_dump_json() + "\n")
     assert [one.passed for one in read_results(tmp_path)] == [True, True]
+
+
+def test_an_episode_that_a_limit_stopped_has_no_result(tmp_path: Path) -> None:
+    """Its line says only what it spent, and a fault that came before it is still the episode's result."""
+    fault = result("a", score=None, fault="gone")
+    stopped: dict[str, Any] = {"score": None, "stop_reason": STOPPED}
+    with ResultsFile(tmp_path, CONFIG) as file:
+        for line in (fault, result("a", **stopped), result("b", **stopped)):
+            file.append(line)
+        assert file.done == {("a", 0): fault}
+    assert read_results(tmp_path) == [fault]
 
 
 def test_a_broken_line_in_the_middle_is_said(tmp_path: Path) -> None:
@@ -302,6 +314,8 @@ def test_a_summary_counts_faults_apart() -> None:
     ]
     summary = summarise(results, episodes=4)
     assert (summary.episodes, summary.finished, summary.passed, summary.faults, summary.retries) == (4, 3, 1, 1, 5)
+    assert summarise(results, episodes=9).faults == 1, "episodes that are not played yet are no faults"
+    assert summarise(results, same_policy=False).pass_at == {}
     assert summary.pass_at[1].value == pytest.approx((1 / 2 + 0) / 2)
     assert (summary.pass_at[2].value, summary.pass_at[2].problems) == (1.0, 1)
     assert summary.overall is not None
@@ -322,8 +336,9 @@ def test_a_summary_counts_faults_apart() -> None:
 
 
 def test_nothing_but_faults_has_no_rates() -> None:
-    summary = summarise([result(score=None, fault="gone")])
+    summary = summarise([result(score=None, fault="gone", fair=True)])
     assert (summary.overall, summary.cost, summary.pass_at, summary.faults) == (None, None, {}, 1)
+    assert (summary.fair, summary.noted) == (None, 0)
 
 
 def test_the_official_raw_result() -> None:

@@ -187,6 +187,8 @@ def test_the_supervisor_reports_messages_that_are_lost_or_too_many(monkeypatch: 
 def test_a_service_that_ended_well_is_no_fault_of_the_host() -> None:
     found = report(service={"code": 0, "fault": None, "messages": []}, memory={"kills": 1}, faults=[])
     assert check_report(found, make_problem()) == MemoryUse()
+    signalled = {"code": 0, "fault": None, "messages": [], "signals": [TERM]}
+    assert check_report(report(service=signalled, memory={"peak": LIMIT}, faults=[]), make_problem()).out is False
 
 
 def test_a_service_that_reads_what_another_one_simulated_is_not_denied_by_the_host() -> None:

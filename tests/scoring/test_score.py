@@ -30,6 +30,11 @@ def test_tests_count_whole_unless_parts_are_asked_for() -> None:
     assert reward(RewardWeights.preset("dense"), passed=False, tests=0.5) == pytest.approx(0.9)
 
 
+def test_without_a_simulation_nothing_is_earned_for_what_needs_one() -> None:
+    weights = RewardWeights(simulate=False, compile=0.5, coverage=0.5)
+    assert weights.most == reward(weights) == pytest.approx(0.4)
+
+
 def test_weights_are_frozen_and_checked() -> None:
     with pytest.raises(ValidationError):
         RewardWeights().tests = 2.0  # type: ignore[misc]

@@ -25,6 +25,7 @@ from rtl_agent_gym.training.options import TrainOptions
         ({"kl_discount_factor": 0.5}, 0.0, [1, 7, 2], [1, 0, 1], [-2, 0, -2]),
         ({"control": "negated_kl", "kl_penalty_coef": 0.5}, 0.0, [2, -2], [1, 1], [1, -1]),
         ({"reward_coef": 1, "kl_budget": 2}, 0.5, [1, -1.5, 4], [1, 1, 1], [-0.5, 2, 0.5]),
+        ({"kl_budget": 2}, 0.0, [1, -1, 4, 1], [1, 1, 1, 1], [-1, 1, -4, 0]),
     ],
     ids=(
         "reward less baseline less KL, on sampled tokens alone",
@@ -34,6 +35,7 @@ from rtl_agent_gym.training.options import TrainOptions
         "a token is charged for later ones, counted in sampled tokens",
         "a control negates the KL",
         "the budget leaves out what lies behind it",
+        "a budget that is reached is not exceeded",
     ),
 )
 def test_advantages(given: dict[str, Any], centred: float, kl_T: Any, mask_T: list[float], expected: Any) -> None:
@@ -45,6 +47,7 @@ def test_advantages(given: dict[str, Any], centred: float, kl_T: Any, mask_T: li
 def test_the_control_permutes_the_rewards_between_groups() -> None:
     assert permuted([[1.0, 2.0], [3.0], [4.0, 5.0]], ["a", "b", "c"]) == [[4.0, 5.0], [1.0], [3.0, 3.0]]
     assert permuted([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]], ["a", "b", "b"]) == [[5.0, 6.0], [1.0, 2.0], [1.0, 2.0]]
+    assert permuted([[1.0, 2.0, 3.0], [4.0, 5.0]], ["a", "b"]) == [[4.0, 5.0, 4.0], [1.0, 2.0]]
     assert permuted([[1.0], [2.0], [3.0], [4.0]], ["a", "a", "b", "b"]) == [[3.0], [4.0], [1.0], [2.0]]
     assert permuted([[1.0, 2.0]], ["a"]) == [[1.5, 1.5]]
     assert permuted([], []) == []
@@ -97,6 +100,8 @@ def test_the_running_baseline_never_holds_the_reward_itself() -> None:
     assert centred_rewards([[0.5], [1.0]], ["a", "c"], "running", running) == [[0.0], [pytest.approx(0.5)]]
     twice = centred_rewards([[1.0], [0.0]], ["d", "d"], "running", RunningMeans())  # one problem in two groups
     assert twice == [[1.0], [-1.0]]
+    [[first], [second], _] = centred_rewards([[1.0], [0.0], [0.6]], ["d", "d", "e"], "running", RunningMeans())
+    assert (first, second) == (1.0, -1.0), "another problem does not count while there is an episode of the same one"
 
 
 @given(st.lists(st.floats(0, 1.4), min_size=2, max_size=6), st.floats(0, 1.4))
