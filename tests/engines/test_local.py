@@ -30,7 +30,7 @@ from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.models import grouped_attention, own_lengths
 from rtl_agent_gym.engines.requests import Purpose, context_length, translate
-from rtl_agent_gym.engines.sampling import SlotTable, draw
+from rtl_agent_gym.engines.sampling import SlotTable, Stops, draw
 from rtl_agent_gym.engines.threads import Worker
 from rtl_agent_gym.engines.training import MASTERS, score
 from rtl_agent_gym.errors import UsageError
@@ -782,6 +782,62 @@ def test_bfloat16_is_chosen_on_gpus_that_compute_in_it(
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation=True: native or including_emulation)
     assert models.choose_device("cuda:1", "auto") == models.Device("cuda:1", dtype)
     assert models.choose_device("cuda:1", "bfloat16").dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ({}, [0.125, 0.5, 0.125, 0.25]),
+        ({"temperature": 0.5}, [1 / 64, 1 / 4, 1 / 64, 1 / 16]),
+        ({"top_k": 1}, [0.0, 0.5, 0.0, 0.0]),
+        ({"top_k": 3}, [0.125, 0.5, 0.0, 0.25]),  # of equally likely tokens, the first
+        ({"top_k": 9}, [0.125, 0.5, 0.125, 0.25]),
+        ({"top_p": 0.45}, [0.0, 0.5, 0.0, 0.0]),
+        ({"top_p": 0.7}, [0.0, 0.5, 0.0, 0.25]),  # up to and including the token that reaches it
+        ({"top_p": 0.8}, [0.125, 0.5, 0.0, 0.25]),
+        ({"top_p": 0.8, "top_k": 3}, [0.0, 0.5, 0.0, 0.25]),  # a share of what top_k leaves
+        ({"top_p": 0.7, "temperature": 0.5}, [0.0, 1 / 4, 0.0, 0.0]),  # a share of what the temperature makes
+    ],
+)
+def test_each_row_is_drawn_from_its_own_distribution(options: dict[str, Any], kept: list[float]) -> None:
+    """Uniform numbers at equal distances give each token in proportion to its probability, with its logarithm."""
+    points, params = [(place + 0.5) / 1000 for place in range(1000)], tinker.SamplingParams(**options)
+    logits = torch.tensor([0.125, 0.5, 0.125, 0.25]).log() + 3.0
+    first, last = torch.tensor([0.0, -5.0, 5.0, 0.0]), torch.tensor([1.0, 4.0, 0.0, 2.0])
+    warm, greedy = tinker.SamplingParams(temperature=2.0), tinker.SamplingParams(temperature=0.0)
+    rows = torch.stack([first, *[logits] * 1000, last])
+    ids, logprobs = draw(rows, [warm, *[params] * 1000, greedy], [0.5, *points, 0.999])
+    assert (ids[0], ids[-1]) == (2, 1)
+    ends = [float((one.double() / scale).log_softmax(-1)[id_]) for one, scale, id_ in ((first, 2, 2), (last, 1, 1))]
+    assert [logprobs[0], logprobs[-1]] == pytest.approx(ends)
+    [least], _ = draw(logits.unsqueeze(0), [params], [0.0])
+    assert least == next(token for token, weight in enumerate(kept) if weight), "the first that can be drawn at all"
+    for token, share in enumerate(weight / sum(kept) for weight in kept):
+        drawn = [logprob for id_, logprob in zip(ids[1:-1], logprobs[1:-1], strict=True) if id_ == token]
+        assert len(drawn) == pytest.approx(1000 * share, abs=1)
+        assert drawn == pytest.approx([math.log(share)] * len(drawn)) if share else not drawn
+
+
+def test_a_share_that_is_reached_exactly_is_reached() -> None:
+    alike, half = torch.zeros(1, 4), [tinker.SamplingParams(top_p=0.5)]
+    assert [draw(alike, half, [point])[0] for point in (0.0, 0.49, 0.51, 0.99)] == [[0], [0], [1], [1]]
+
+
+def test_a_text_ends_a_sample_wherever_it_begins_and_ends() -> None:
+    """A token of several characters may begin before it and end after it; one of several texts may be longer."""
+    words = ["<", "a", "xEN", "D", "Dy", "E", "N", "é"]
+    tokenizer = SimpleNamespace(decode=lambda ids, skip_special_tokens: "".join(words[id_] for id_ in ids))
+    stops = Stops(["END", "é<<<<", ""], (), lambda: tokenizer)  # no text is no stop
+
+    def ended(*ids: int, stops: Stops = stops) -> list[bool]:
+        return [stops.reached(list(ids[: place + 1])) for place in range(len(ids))]
+
+    assert ended(1, 2, 3) == [False, False, True]
+    assert ended(2, 4) == [False, True]
+    assert ended(1, 5, 6, 3) == [False, False, False, True]
+    assert ended(7, 0, 0, 0, 0) == [False, False, False, False, True]
+    assert ended(1, 5, 6, 1, 3) == [False] * 5
+    assert ended(0, 5, 6, 3, stops=Stops("END", (), lambda: tokenizer)) == [False, False, False, True]
 
 
 def test_a_device_without_float64_can_be_drawn_on() -> None:
