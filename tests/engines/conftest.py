@@ -48,6 +48,41 @@ def make_model(folder: Path, seed: int = 0, **options: object) -> Path:
     return folder
 
 
+KINDS = ["qwen3", "gpt2", "sliding", "mixed", "images"]
+
+
+def model_of(kind: str, folder: Path, qwen3: Path) -> Path:
+    """A random model of this architecture, in `folder` if it is not the given one."""
+    import torch
+    import transformers
+
+    library: Any = transformers
+    mixed = ["full_attention", "sliding_attention"]
+    if kind in ("gpt2", "images"):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            if kind == "gpt2":
+                sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 256, "vocab_size": 257}
+                model = library.GPT2LMHeadModel(library.GPT2Config(**sizes, initializer_range=0.3))
+            else:  # what is about text is in a configuration of its own
+                few = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4}
+                text = {"vocab_size": 257, "num_key_value_heads": 2, "head_dim": 8, "max_position_embeddings": 256,
+                        "layer_types": mixed, "sliding_window": 8, "eos_token_id": 256}  # fmt: skip
+                image = {"image_size": 8, "patch_size": 4, "vision_use_head": False}
+                config = library.Gemma3Config(
+                    text_config=few | text | {"initializer_range": 0.2},
+                    vision_config=few | image,
+                    mm_tokens_per_image=4,
+                    initializer_range=0.2,
+                )
+                model = library.Gemma3ForConditionalGeneration(config)
+        return save_beside_tokenizer(model, folder / "m", qwen3)
+    if kind == "qwen3":
+        return qwen3
+    layers = {"sliding": ["sliding_attention"] * 2, "mixed": mixed}[kind]
+    return make_model(folder / "m", layer_types=layers, use_sliding_window=True, sliding_window=8)
+
+
 @pytest.fixture(scope="session")
 def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a random model."""
