@@ -193,6 +193,14 @@ async def test_the_figures_are_what_synthesis_says(sandbox: DockerSandbox) -> No
 
 
 @pytest.mark.docker
+async def test_assertions_cost_nothing(sandbox: DockerSandbox) -> None:
+    checks = "always @(posedge heron) if (!lemon) begin small: assert (q <= 8); assume (!(amber && q > 9)); end\n"
+    case = replace(case_of(), text=DESIGN.replace("endmodule", f"    {checks}endmodule"))
+    found = await OptimizationMaker.examine(case, OptimizeOptions(), sandbox)
+    assert (found.fault, found.original) == ("", ORIGINAL)
+
+
+@pytest.mark.docker
 async def test_a_case_of_constants_costs_cells_and_is_compared(sandbox: DockerSandbox, user_cache: Path) -> None:
     """The state machines of the family `machines` are such tables. Of two that differ, nothing is proved."""
     case = next(cases(load_problems("family:machines?count=1&seed=7"), OptimizeOptions()))

@@ -51,7 +51,7 @@ _RULES = (
     "edge of the given clock: no latches, no asynchronous set or reset but the given reset, no strings, escaped names, "
     "included files, or system tasks other than `$clog2`, `$signed`, `$unsigned`, `$bits`, `$countones`, `$onehot` and "
     "`$onehot0`. "
-    "Attributes, initial values and comments for tools are ignored."
+    "Assertions, attributes, initial values and comments for tools are ignored."
 )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from netlists import CELLS, Netlist, Proof, Unfit, X, miter
 
 FRONT = (
-    "read_verilog -sv -nomeminit plain.sv; hierarchy -check -top {top}; setattr -mod -unset keep_hierarchy; "
+    "read_verilog -sv -noassert -noassume -nomeminit plain.sv; hierarchy -check -top {top}; "
+    "setattr -mod -unset keep_hierarchy; "
     # Without -norom, a case of constants becomes a memory, and its content would be deleted with the initial values.
     "proc -norom; "
     "delete t:$meminit t:$meminit_v2; flatten; setattr -unset keep; setattr -unset init; "
