@@ -142,6 +142,16 @@ async def test_an_honest_bench_rejects_what_it_sees_and_no_twin_however_busy_the
     assert (score.syntax, score.interface, score.violations) == (1.0, 1.0, [])
 
 
+async def test_a_module_beside_the_bench_is_left_out_as_the_task_says(provider: DockerSandboxes) -> None:
+    """An honest bench that imports a module of its own never starts, so the task has to say it."""
+    problem = problem_of([WRONG], kind="cocotb")
+    files = {"verif/bench.py": HONEST.replace("import json", "import model, json", 1), "verif/model.py": ""}
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem, files)
+    assert (score.passed, len(score.left_out)) == (False, 1)
+    assert "other Python files of yours are left out" in problem.prompt
+
+
 @SLOW
 async def test_inputs_may_depend_on_outputs(provider: DockerSandboxes) -> None:
     score = await scored(provider, UNTIL_FIVE, [WRONG, *TWINS.values()])

@@ -104,7 +104,8 @@ FORMS: dict[Kind, Form] = {
         "verif/bench.py",
         "Write a testbench for it, as tests of cocotb 2 in `{path}`. They get `{design}` as `dut`, drive its inputs, "
         "and check what it does. A test that fails rejects a design; tests that all pass accept it. What they do may "
-        "depend on the outputs, and on random numbers with a fixed seed.",
+        "depend on the outputs, and on random numbers with a fixed seed. Everything is in this file: other Python "
+        "files of yours are left out.",
     ),
 }
 _HIDDEN_DESIGNS = (
