@@ -14,7 +14,7 @@ import pytest
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
 from rtl_agent_gym.scoring.harness import Defences
-from rtl_agent_gym.sources.verification.derived import FORMS
+from rtl_agent_gym.sources.verification.derived import FORMS, MOST_EVENTS
 
 from .verification_attacks import (
     ASYNCHRONOUS,
@@ -210,6 +210,20 @@ async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSa
 async def test_every_form_of_a_verdict_counts(text: str, provider: DockerSandboxes) -> None:
     score = await scored(provider, text, [WRONG])
     assert score.passed, score.reason
+
+
+@pytest.mark.docker
+async def test_a_bench_whose_ports_change_too_often_is_told_so(provider: DockerSandboxes) -> None:
+    """Its processor time is not over."""
+    problem = problem_of([WRONG])
+    name, limit = "src/test_runner.py", f"MOST_EVENTS = {MOST_EVENTS:_}"
+    assert limit in problem.harness[name]
+    assert f"ports may change at {MOST_EVENTS:,} points in time" in problem.prompt
+    changed = {**problem.harness, name: problem.harness[name].replace(limit, "MOST_EVENTS = 20")}
+    async with Scorer(provider) as scorer:
+        score = await scorer.score(problem.model_copy(update={"harness": changed}), {"verif/testbench.sv": HONEST})
+    assert not score.passed
+    assert "ports change at more than 20 points in time" in score.tests[0].name
 
 
 @pytest.mark.slow

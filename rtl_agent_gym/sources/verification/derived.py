@@ -52,6 +52,8 @@ SIMULATION_SECONDS = 10
 """Limit on the processor time of one simulation."""
 PYTHON_SECONDS = 20
 """Limit on the processor time of one run of a bench in Python."""
+MOST_EVENTS, MOST_STEPS = 1_000_000, 100_000
+"""The limits of the same names in the harness: of a bench in Verilog, and of one in Python."""
 CYCLES, FAMILY_CYCLES = 10_000, 2_000
 """Clock cycles of the stimuli; the second is for problems of a family."""
 
@@ -116,12 +118,13 @@ _HIDDEN_DESIGNS = (
 _RULES = (
     f"{_HIDDEN_DESIGNS} It sees a design through its ports only: files, `force`, names inside of the design and "
     "arguments of the simulator are not available. A simulation has "
-    f"{SIMULATION_SECONDS} seconds of processor time in Icarus Verilog (`iverilog -g2012`); running out of it rejects "
-    "nothing."
+    f"{SIMULATION_SECONDS} seconds of processor time in Icarus Verilog (`iverilog -g2012`), and ports may change at "
+    f"{MOST_EVENTS:,} points in time, two for a clock cycle; running out of either rejects nothing."
 )
 _PYTHON_RULES = (
     f"{_HIDDEN_DESIGNS} It sees a design through its ports only; there are no names inside of `dut`. A run has "
-    f"{PYTHON_SECONDS} seconds of processor time with Icarus Verilog; running out of it rejects nothing."
+    f"{PYTHON_SECONDS} seconds of processor time with Icarus Verilog, and may change inputs {MOST_STEPS:,} times, two "
+    "for a clock cycle; running out of either rejects nothing."
 )
 
 

@@ -31,10 +31,10 @@ COMPILER = next(filter(os.path.exists, ["/opt/rtl-agent-gym/real/iverilog"]), "i
 RAW = b"not supported (fun_signal_real)"
 """What Icarus says on its stderr when it formats a real number in a way that shows what its memory has by chance."""
 MOST_EVENTS = 1_000_000
-"""Times at which ports change in one simulation."""
+"""Points in time at which ports change in one simulation; the task says how many may be."""
 
 Run = namedtuple("Run", "verdict time trace")
-"""``accepted``, ``rejected``, ``late`` or ``crashed``; the time of a rejection, in its unit; the events for
+"""``accepted``, ``rejected``, ``late``, ``long`` or ``crashed``; the time of a rejection, in its unit; the events for
 `first_difference`."""
 
 
@@ -146,6 +146,8 @@ def simulate(folder, errors, token, mark):
         if len(trace) > MOST_EVENTS:
             process.kill()
     code = process.wait()
+    if len(trace) > MOST_EVENTS:
+        return Run("long", None, trace)
     if code < 0:
         return Run("late", None, trace)
     with mmap.mmap(errors.fileno(), 0, access=mmap.ACCESS_READ) as text:
@@ -165,6 +167,7 @@ def examine():
         fault = {
             "rejected": "the bench rejects a right design",
             "late": f"the bench does not end in {SETTINGS['seconds']} s of processor time",
+            "long": f"ports change at more than {MOST_EVENTS} points in time",
             "crashed": "the simulation of a right design crashes",
         }.get(runs[name].verdict)
         if fault:
