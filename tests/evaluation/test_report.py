@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_to_bytes
 
 import numpy as np
 import pytest
@@ -392,6 +393,17 @@ def test_two_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
         [evaluation(tmp_path / "x" / "run", {"a": 0}), evaluation(tmp_path / "y" / "run", {"a": 2})], tmp_path
     )
     assert "x/run against y/run" in page.read_text()
+
+
+def test_names_that_are_not_utf_8(tmp_path: Path) -> None:
+    names = [os.fsdecode(name) for name in (b"student\xff", b"report\xfe.html")]
+    student = evaluation(tmp_path / names[0], {"a": 0, "b": 2})
+    page = write_report([student, training_run(tmp_path / "train")], tmp_path / names[1])
+    text = page.with_suffix(".md").read_text()
+    linked = re.findall(r"!\[[^]]*\]\(([^)]+)\)", text)
+    assert linked
+    for address in [*linked, *re.findall(r"\(([^()]*_episodes\.html)#", text)]:
+        assert (page.parent / os.fsdecode(unquote_to_bytes(address))).is_file()
 
 
 @pytest.mark.parametrize(("folder", "message"), [("none", "no such folder"), (".", "is not a run")])

@@ -6,6 +6,7 @@ import html
 import importlib.util
 import io
 import math
+import os
 import re
 from collections.abc import Sequence
 from importlib.resources import files
@@ -18,7 +19,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined, Template
 from ... import __version__
 from ...errors import writing
 from ...scoring.score import Score
-from ...visible import plural
+from ...visible import plural, visible
 from ..recorded import short_name
 from ..viewer.page import write_page
 from .run import (
@@ -166,8 +167,8 @@ def _evaluations(axis: Axes, run: Run, colour: str) -> None:
 
 
 def _label(run: Run) -> str:
-    # matplotlib reads $…$ as a formula and hides labels that begin with _
-    return run.name.replace("$", r"\$").lstrip("_")
+    # matplotlib reads $…$ as a formula, hides labels that begin with _, and draws no name that is not UTF-8
+    return visible(run.name).replace("$", r"\$").lstrip("_")
 
 
 def can_draw() -> bool:
@@ -259,7 +260,7 @@ def _write(runs: list[Run], page: Path) -> None:
         page.with_name(f"{page.stem}_{name}.svg").write_text(svg, encoding="utf-8")
     addresses = {
         ".html": {name: "data:image/svg+xml," + quote(svg, safe=" <>/=:;,.()-") for name, svg in plots.items()},
-        ".md": {name: f"{quote(page.stem)}_{name}.svg" for name in plots},
+        ".md": {name: f"{quote(os.fsencode(page.stem))}_{name}.svg" for name in plots},
     }
     for suffix, images in addresses.items():
         text = _template(f"report{suffix}.j2").render(
@@ -285,7 +286,10 @@ def _write_episodes(failures: Sequence[FailedEpisode], page: Path) -> dict[int, 
     target = page.with_name(f"{page.stem}_episodes.html")
     if files:
         write_page(files.values(), target, title=f"failures of {page.stem}")
-    return {number: f"{quote(target.name)}#{quote(path.name, safe='')}" for number, path in files.items()}
+    return {
+        number: f"{quote(os.fsencode(target.name))}#{quote(path.name, safe='', errors='replace')}"
+        for number, path in files.items()
+    }
 
 
 def _template(name: str) -> Template:
