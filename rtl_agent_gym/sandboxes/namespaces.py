@@ -56,8 +56,10 @@ process's user, which would then have none left. Programs of agents cannot do wi
 _RAISED = {resource.RLIMIT_NOFILE: 1 << 16, resource.RLIMIT_STACK: 8 << 20}
 """Limits that this process raises for itself. A sandbox takes three open files, and 1024 is a usual limit. Its programs
 inherit this process's stack limit; in a container it is usually the kernel's default."""
-_DECISIVE = {"data": "d", "as": "v", "fsize": "f", "cpu": "t"}
-"""Limits that can change a verdict, with their letters for ``ulimit``."""
+_DECISIVE = {"data": "d", "as": "v", "fsize": "f", "cpu": "t", "nofile": "n"}
+"""Limits that can change a verdict, with their letters for ``ulimit``; that of open files only below `_FEWEST_FILES`."""
+_FEWEST_FILES = 320
+"""Open files that the warden needs: while it starts a program, it moves the program's files to the numbers from 300."""
 _CPU_SECONDS = 1800
 """Processor seconds that a process must be allowed to use, as in a grading of ten minutes on two processors."""
 _NOTICE = 1.0
@@ -333,18 +335,19 @@ def _own_limits(spec: SandboxSpec, *, guarded: bool) -> dict[str, int]:
 
     Where a sandbox has no limit of its own, such as for processor time, this process's hard limit applies, not the soft
     one. A sandbox is `guarded` if no control group limits its memory. Raises `SandboxError` if this process's hard
-    limit of memory, file size or processor time is lower than a sandbox needs.
+    limit of memory, file size, processor time or open files is lower than a sandbox needs.
     """
     inherited = {"as": spec.memory, "cpu": _CPU_SECONDS} | ({} if guarded else {"data": spec.memory})
     limits = process_limits(spec) | {"nproc": spec.pids, "data": spec.memory} | inherited
     for name, limit in limits.items():
         hard = resource.getrlimit(getattr(resource, f"RLIMIT_{name.upper()}"))[1]
         lower = hard != resource.RLIM_INFINITY and hard < limit
-        if lower and (letter := _DECISIVE.get(name)):
-            number, unit = (1, "s") if name == "cpu" else (1024, "KiB")
+        needed = _FEWEST_FILES if name == "nofile" else limit
+        if lower and hard < needed and (letter := _DECISIVE.get(name)):
+            number, unit = {"cpu": (1, " s"), "nofile": (1, "")}.get(name, (1024, " KiB"))
             raise SandboxError(
-                f"`ulimit -H{letter}` is {hard // number} {unit} here, and a sandbox without Docker needs "
-                f"{limit // number}; raise this limit, as in /etc/security/limits.conf"
+                f"`ulimit -H{letter}` is {hard // number}{unit} here, and a sandbox without Docker needs "
+                f"{needed // number}; raise this limit, as in /etc/security/limits.conf"
             )
         if lower or name in inherited:
             limits[name] = hard

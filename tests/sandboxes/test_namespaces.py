@@ -573,7 +573,7 @@ from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.sandboxes import SandboxSpec
 from rtl_agent_gym.sandboxes.namespaces import _own_limits
 
-for name, most in (("DATA", 1 << 30), ("AS", 1 << 30), ("CPU", 1000)):
+for name, most in (("DATA", 1 << 30), ("AS", 1 << 30), ("CPU", 1000), ("NOFILE", 256)):
     if not os.fork():
         resource.setrlimit(getattr(resource, "RLIMIT_" + name), (most, most))
         try:
@@ -585,12 +585,13 @@ for name, most in (("DATA", 1 << 30), ("AS", 1 << 30), ("CPU", 1000)):
 """
 
 
-def test_a_verdict_depends_on_no_limit_of_the_user_where_control_groups_limit_the_memory_either() -> None:
+def test_each_limit_of_the_user_that_is_too_low_is_named_where_control_groups_limit_the_memory_too() -> None:
     done = subprocess.run([sys.executable, "-c", WITH_GROUPS], capture_output=True, text=True, check=False)
     assert done.stdout.splitlines() == [
         "`ulimit -Hd` is 1048576 KiB",
         "`ulimit -Hv` is 1048576 KiB",
         "`ulimit -Ht` is 1000 s",
+        "`ulimit -Hn` is 256",
     ], done.stderr
 
 
