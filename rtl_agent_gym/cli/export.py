@@ -43,7 +43,7 @@ def export_command(
         problems_export(source=str(sources[1]), out=out)
     left_out, unreadable = Counter[str](), list[str]()
     named = [path for source in sources for path in transcript_files(source, evaluations=False)]
-    files = list({path.resolve(): path for path in named}.values())
+    files = list({os.path.realpath(path): path for path in named}.values())  # `Path.resolve` fails at a loop of links
     require_readable(files)
     rows = export_rows(format, each_readable(files, unreadable), config, left_out)
     if out is None:

@@ -340,12 +340,14 @@ def test_the_command_writes_lines_and_says_what_it_left_out(tmp_path: Path) -> N
     episode(tmp_path / "run" / "transcripts")
     episode(tmp_path / "run" / "transcripts", passed=False)
     (tmp_path / "run" / "transcripts" / "broken.jsonl").write_text("nonsense\n{}\n")
+    (tmp_path / "run" / "transcripts" / "loop.jsonl").symlink_to("loop.jsonl")
     out = tmp_path / "data" / "sft.jsonl"
     done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--out", str(out)])
     assert done.exit_code == 0, done.output
     assert len([json.loads(line) for line in out.read_text().splitlines()]) == 1
     assert "left out: 1 did not pass" in done.stderr
     assert "broken.jsonl: not a transcript" in done.stderr
+    assert "loop.jsonl: cannot be read" in done.stderr
     done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--format", "dpo"])
     assert done.exit_code == 0
     assert json.loads(done.stdout)["metadata"]["rejected"]["passed"] is False
