@@ -421,7 +421,8 @@ def _from_file(source: Path, tree: _Tree | None) -> tuple[dict[str, str], str | 
                 environment = dict(text.split("=", 1) for text in config.get("Env") or [])
                 return environment, (config.get("Labels") or {}).get(CONTENT_LABEL)
     except (EOFError, gzip.BadGzipFile, zlib.error, tarfile.TarError, KeyError, TypeError, ValueError) as error:
-        raise UsageError(f"{source} is not a file of `rtl-agent-gym image save`: {error}") from error
+        reason = str(error).partition(":\n")[0]  # tarfile's error has a line for each kind of compression
+        raise UsageError(f"{source} is not a file of `rtl-agent-gym image save`: {reason}") from error
     except (FileNotFoundError, IsADirectoryError, PermissionError) as error:
         raise UsageError(f"cannot read the image in {source}: {error}") from error
 
