@@ -60,9 +60,10 @@ def test_design(tmp_path):
     folder.mkdir()
     units.write_text(f"+timescale+{UNIT}\n", encoding="utf-8")
     bench.write_text(marked(hidden, begin, end, data_files()), encoding="utf-8")
-    # Each file is a compilation unit (-u), so that no name of the testbench leads to one outside the design's modules.
-    options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-u", "-c", str(units), "-s", SETTINGS["top"]]
-    command = ["iverilog", *options, "-o", str(compiled), DESIGN, str(bench)]
+    # The testbench is read first, so that no name of it leads to one outside the design's modules. Compilation units
+    # (-u) would ensure that, too, but with them Icarus finds none of the design's own types and functions there.
+    options = ["-g2012", "-Wall", "-Winfloop", "-Wno-timescale", "-c", str(units), "-s", SETTINGS["top"]]
+    command = ["iverilog", *options, "-o", str(compiled), str(bench), DESIGN]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE)
     said = done.stderr.decode(errors="replace")
     print(said)
@@ -162,11 +163,11 @@ def data_files():
 def marked(text, begin, end, data):
     """The testbench's text, with marks around everything that it prints and a marked line before each end.
 
-    It begins with the end of a comment, which a design before it may have left open, and with a unit of time, since a
-    testbench without one would take the design's, in which it could overflow. It records no waveforms: VerilogEval's
-    testbenches name a wire for that before they declare it, which not every version of Icarus allows.
+    Neither it nor the design, which is read after it, takes directives of the other, such as the unit of time. It
+    records no waveforms: VerilogEval's testbenches name a wire for that before they declare it, which not every
+    version of Icarus allows.
     """
-    out, calls = [f"\n// */\n`timescale {UNIT}\n"], []
+    out, calls = [f"`timescale {UNIT}\n"], []
     for piece in PIECE.findall(text):
         if piece[0] == '"':
             name = piece[1:-1].removeprefix("./")
@@ -185,7 +186,7 @@ def marked(text, begin, end, data):
             out.append(f', "{end}")' if calls and calls.pop() else piece)
         else:
             out.append(piece)
-    return "".join(out)
+    return "".join([*out, f"\n`resetall\n`timescale {UNIT}\n"])
 
 
 def simulate(compiled, folder, begin, end):
