@@ -169,10 +169,10 @@ def text_of(message: Mapping[str, Any]) -> str:
     if content is None or isinstance(content, str):
         return content or ""
     if isinstance(content, list) and all(isinstance(part, Mapping) for part in content):
-        kinds = {part.get("type") for part in content}
+        kinds = {str(part.get("type")) for part in content}  # a program can send any JSON value
         if kinds <= {"text", "input_text", "output_text"}:
             return "".join(str(part.get("text", "")) for part in content)
-        raise UsageError(f"messages: content of type {sorted(map(str, kinds - {'text'}))[0]}; only text is supported")
+        raise UsageError(f"messages: content of type {sorted(kinds - {'text'})[0]}; only text is supported")
     raise UsageError("messages: content must be a string or a list of parts")
 
 
