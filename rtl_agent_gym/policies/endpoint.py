@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import secrets
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 LARGEST = 32 << 20
 """Maximum bytes of a request."""
+_log = logging.getLogger(__name__)
 APIS: tuple[Api, ...] = (ChatCompletions(), AnthropicMessages(), OpenAIResponses())
 
 
@@ -116,7 +118,7 @@ class ModelEndpoint:
         app.router.add_get("/{secret}/v1/models", partial(self._serve, APIS[0], self._models))
         # A short shutdown: episodes have ended by then, so no agent waits for an answer that is still being sampled.
         # Compressed bodies are refused, as invalid JSON: decompressing them would delay all episodes.
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, auto_decompress=False)
+        self._runner = web.AppRunner(app, access_log=None, logger=_log, shutdown_timeout=1.0, auto_decompress=False)
         await self._runner.setup()
         site = web.TCPSite(self._runner, "127.0.0.1", 0)
         await site.start()
@@ -225,6 +227,16 @@ class ModelEndpoint:
             for event in api.events(found, asked):
                 await response.write(event.encode())
         return response
+
+
+def is_worth_logging(record: logging.LogRecord) -> bool:
+    """A filter that drops tracebacks for requests that break off or are not HTTP: the agent's fault."""
+    from aiohttp.http_exceptions import HttpProcessingError
+
+    return record.exc_info is None or not isinstance(record.exc_info[1], ConnectionError | HttpProcessingError)
+
+
+_log.addFilter(is_worth_logging)
 
 
 async def _pause(line: Line) -> None:

@@ -306,6 +306,34 @@ async def test_a_client_that_has_not_waited_leaves_no_error(caplog: pytest.LogCa
     assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
+BROKEN = {
+    "breaks off": "POST {path}/chat/completions HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{{",
+    "breaks off later": "POST {path}/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n1\r\n{{",
+    "no host": "GET {path}/models HTTP/1.1\r\n\r\n",
+    "no chunk": "POST {path}/messages HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nx",
+    "long header": "GET {path}/models HTTP/1.1\r\nHost: x\r\nX: " + "x" * 9000 + "\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+async def test_what_is_no_request_prints_nothing_and_a_bug_does(
+    kind: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ChatDialect, "opening", lambda *_: 1 // 0)
+    async with served([]) as (client, line, endpoint):
+        _, writer = await asyncio.open_connection(*endpoint.address)
+        writer.write(BROKEN[kind].format(path=httpx.URL(line.url).path).encode())
+        await asyncio.sleep(0.1)
+        writer.close()
+        assert endpoint._runner is not None
+        assert endpoint._runner.server is not None
+        assert await soon(lambda: not endpoint._runner.server.connections)  # type: ignore[union-attr]
+        assert caplog.records == []
+        with pytest.raises(openai.InternalServerError):
+            await client.chat.completions.create(model="any", messages=[TASK])
+        assert "ZeroDivisionError" in caplog.text
+
+
 async def test_it_does_not_wait_for_an_answer_when_it_is_closed() -> None:
     answering = asyncio.Event()
 
