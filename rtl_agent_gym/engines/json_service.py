@@ -29,6 +29,7 @@ from ..visible import without_secrets
 
 with importing('the proxy needs aiohttp: pip install "rtl-agent-gym[agents]"'):
     from aiohttp import web
+    from aiohttp.typedefs import Handler
 
 PROTOBUF = "application/x-protobuf"
 LARGEST = 1 << 30
@@ -77,7 +78,7 @@ class JsonService:
         self.url = ""
 
     async def __aenter__(self) -> JsonService:
-        app = web.Application(client_max_size=LARGEST)
+        app = web.Application(client_max_size=LARGEST, middlewares=[_without_pages])
         app.router.add_post("/api/v1/forward_backward", self._train)
         app.router.add_post("/api/v1/asample", self._sample)
         app.router.add_post("/api/v1/retrieve_future", self._retrieve)
@@ -161,6 +162,14 @@ class JsonService:
             return _down(self._upstream, error)
         kind = answer.headers.get("Content-Type", "application/json").split(";")[0]
         return web.Response(status=answer.status_code, body=answer.content, content_type=kind)
+
+
+@web.middleware
+async def _without_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Refuse what a web page sends: a browser lets any page post to this machine, and names the page in ``Origin``."""
+    if "Origin" in request.headers:
+        return web.json_response({"detail": "requests of web pages are refused"}, status=403)
+    return await handler(request)
 
 
 def training_request(message: pb.ForwardBackwardRequest, *, sums: bool) -> dict[str, Any]:

@@ -217,3 +217,15 @@ def test_a_value_that_is_not_finite_is_kept() -> None:
     assert found.sequences[0].logprobs == b"\x00\x00\xc0\x7f"
     with pytest.raises(KeyError):
         sample({"sequences": [{"stop_reason": "unheard of", "tokens": [1], "logprobs": [0.0]}]})
+
+
+async def test_what_a_web_page_sends_is_not_forwarded(pair: tuple[Stub, JsonService]) -> None:
+    stub, proxy = pair
+    async with httpx.AsyncClient(base_url=proxy.url) as page:
+        plain = {"Content-Type": "text/plain"}  # for which a browser does not ask beforehand
+        for headers in (plain | {"Origin": "http://example.org"}, plain | {"Origin": "null"}):
+            for path in ("optim_step", "forward_backward", "asample", "retrieve_future"):
+                reply = await page.post(f"/api/v1/{path}", content=b"{}", headers=headers)
+                assert reply.status_code == 403
+        assert stub.seen == []
+        assert (await page.post("/api/v1/optim_step", content=b"{}")).status_code == 200
