@@ -5,6 +5,8 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -405,6 +407,23 @@ def test_which_hosts_name_this_machine(host: str, local: bool) -> None:
 def test_one_header_names_the_host() -> None:
     assert not names_this_machine()
     assert not names_this_machine("localhost", "localhost")
+
+
+@pytest.mark.parametrize("sent", ["", "GET / HT", "GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_browser_that_disconnects_prints_nothing(
+    server: ViewerServer, sent: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_connection(("127.0.0.1", server.server_port)) as browser:
+        browser.sendall(sent.encode())
+        browser.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # closing resets
+    connection = http.client.HTTPConnection("127.0.0.1", server.server_port, timeout=60)
+    connection.request("GET", "/")  # accepted after the other
+    assert connection.getresponse().status == 200
+    connection.close()
+    for thread in threading.enumerate():
+        if "process_request" in thread.name:
+            thread.join(60)
+    assert capfd.readouterr().err == ""
 
 
 def test_a_taken_port_is_said(server: ViewerServer, tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ import ipaddress
 import json
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
@@ -179,6 +181,11 @@ class ViewerServer(ThreadingHTTPServer):
         self.cache: PageCache = {}
         super().__init__((LOOPBACK, port), _Handler)
 
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Print the traceback of a bug; nothing if the browser has disconnected."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
+
     @property
     def url(self) -> str:
         """The page's address."""
@@ -203,11 +210,8 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in _HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
-        try:
-            for piece in render_page(files, title=self.server.source.name, cache=self.server.cache):
-                self.wfile.write(piece.encode(errors="replace"))
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the browser disconnected
+        for piece in render_page(files, title=self.server.source.name, cache=self.server.cache):
+            self.wfile.write(piece.encode(errors="replace"))
 
     def log_message(self, format: str, *args: object) -> None:
         """Log nothing: the terminal belongs to the command."""
