@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.sandboxes.choice import made_by
+from rtl_agent_gym.sandboxes.choice import made_by, resolved_kind
 from rtl_agent_gym.sandboxes.client import OWNER_LABEL
 from rtl_agent_gym.sandboxes.daemon import daemon_host
 from tests.arbiter import ARBITER
+from tests.sandboxes.providers import owned
 
 pytest.importorskip("ray")
 
@@ -144,7 +145,10 @@ def test_training_on_the_node(node: Node, tmp_path: Path) -> None:
 
 
 def machine_owners() -> list[str]:
-    """The owners of running containers that are a machine of a cluster, or gone."""
+    """The owners of running sandboxes that are a machine of a cluster, or gone (of containers)."""
+    if resolved_kind() == "namespaces":
+        found = [path.name for path in Path("/proc").glob("[0-9]*") if is_machine(path.name)]
+        return [pid for pid in found if owned(int(pid))]
     owners = subprocess.run(
         ["docker", "ps", "--filter", f"label={OWNER_LABEL}", "--format", f'{{{{.Label "{OWNER_LABEL}"}}}}'],
         capture_output=True, text=True, check=True,

@@ -42,7 +42,7 @@ def test_arguments_are_explained(name: str) -> None:
     shown = run(name, "--help")
     usage = next(line for line in (EXAMPLES / name).read_text().splitlines() if f"examples/{name}" in line)
     for option in re.findall(r"--[\w-]+", usage):
-        assert re.search(rf"^  {option} \w+\s+\w", shown, re.MULTILINE), option
+        assert re.search(rf"^  {option} \S+\s+\w", shown, re.MULTILINE), option
 
 
 @pytest.mark.docker
