@@ -201,7 +201,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
     curriculum: Literal["none", "difficulty", "pass_rate", "edge"] = "none"
     """Order of the problems: shuffled in each epoch (none), easy ones first (difficulty), preferring those solved only
     sometimes (pass_rate), or those whose pass rate in this run is likely to be near one half (edge)."""
-    seed: int = Field(default=0, ge=0)
+    seed: int = Field(default=0, ge=0, lt=2**64)
     """Seed for the order of problems, the held-out fraction, sampling and new weights."""
     rollout_retries: int = Field(default=3, ge=0)
     """Maximum retries of an episode after faults of the machine or the service."""

@@ -145,6 +145,7 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"learnin_rate": "1"}, "learning_rate"),
         ({"learning_rate": "fast"}, "learning_rate"),
         ({"group_size": "0"}, "group_size"),
+        ({"seed": str(2**64)}, "seed must be less than"),  # torch takes no larger one
         ({"baseline": "median"}, "baseline"),
         ({"reward": "generous"}, "reward"),
         ({"reward_weights": '{"beauty": 1}'}, "reward_weights"),
