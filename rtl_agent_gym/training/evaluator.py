@@ -83,7 +83,11 @@ class Evaluator:
     async def play(
         self, problems: Sequence[Problem], sampler: Sampler, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
-        """Play `samples` episodes of each problem, of which at least one gets a score. Raises like `with_retries`."""
+        """Play `samples` episodes of each problem, of which at least one gets a score. Raises like `with_retries`.
+
+        If the folder has results of more episodes, from before ``eval_episodes`` was lowered, they are not used: those
+        that had ended when the run was interrupted are the short ones.
+        """
         o, reward = self.options, self.config.reward
         if reward is not None and not reward.simulate:
             reward = RewardWeights()  # evaluations always run the hidden tests: a pass rate counts official verdicts
@@ -109,11 +113,12 @@ class Evaluator:
         async def play_missing() -> Sequence[EpisodeResult]:
             faults.clear()
             done = await evaluate(config, policy, observer=observer)
-            if faults and all(result.score is None for result in done.results):  # too few for `evaluate` to give up
+            results = [result for result in done.results if result.sample < samples]
+            if faults and all(result.score is None for result in results):  # too few for `evaluate` to give up
                 others = [fault for fault in faults if not isinstance(fault, RequestRefused)]
                 last = (others or faults)[-1]  # if all faults are refusals, nothing is retried
                 raise type(last)(f"no episode of the evaluation has a verdict; the last fault: {last}") from last
-            return done.results
+            return results
 
         try:
             record = make_record(config, scorable_problems(config, observer), policy, renderer, named=False)

@@ -249,6 +249,11 @@ async def test_an_interrupted_evaluation_is_continued_or_set_aside(tmp_path: Pat
         config.write_text(json.dumps(json.loads(config.read_text()) | changed))
         assert await played() == (2 if changed else 3)
         assert folder.with_name("000001-test.old").exists() == bool(changed)
+    results.write_text("".join(reversed(results.read_text().splitlines(keepends=True))))
+    model: Any = service
+    [result] = await evaluator.play(PROBLEMS[:1], model, 1, folder)  # `eval_episodes` was lowered
+    assert result.sample == 0
+    assert len(results.read_text().splitlines()) == 2
 
 
 async def test_the_order_in_which_episodes_end_changes_no_figure(
