@@ -200,19 +200,26 @@ class RunFolder:
         Removes the metrics of later steps, which will be repeated, and the local engine's weights that are neither kept
         nor needed to resume. Adds metrics from the checkpoint that were not written before a crash. Call it while the
         folder is open.
+
+        Raises `UsageError` for a damaged file, or if there are metrics, but no checkpoint: the list was lost.
         """
         if self.replaces:
             return None
         records, written = self.checkpoints(), self.metrics()
+        if written and not records:
+            raise UsageError(
+                f"log_path: {self.path} has metrics of {len(written)} step(s), but {CHECKPOINTS} is missing or empty, "
+                "so the run cannot be resumed; restore the file, choose another log_path, or set "
+                "behavior_if_log_dir_exists=delete"
+            )
         done = int(records[-1]["batch"]) if records else 0
         saved = (row for record in _read(self.path / CHECKPOINTS, "batch") for row in record.get("metrics", []))
         kept = {int(row["step"]): _known(row) for row in chain(saved, written) if int(row["step"]) < done}
         for path, rows in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
             if (self.path / path).exists() or rows:
                 replace_file(self.path / path, _lines(rows), durable=True)
-        if records or not written:  # otherwise the list of checkpoints was lost
-            needed = [record for record in records[:-1] if not record.get("rolling")] + records[-1:]
-            self._delete_weights_except({Path(text).parts[-3:] for text in _texts(needed)})
+        needed = [record for record in records[:-1] if not record.get("rolling")] + records[-1:]
+        self._delete_weights_except({Path(text).parts[-3:] for text in _texts(needed)})
         return records[-1] if records else None
 
     def _delete_weights_except(self, kept: Set[tuple[str, ...]]) -> None:

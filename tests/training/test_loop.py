@@ -346,9 +346,12 @@ async def test_weights_of_steps_that_did_not_count_are_deleted(toy: Any, home: P
     assert (home / "run/checkpoints/notes").is_dir()
     RunFolder(home / "linked").repair()
     assert weights_in(home / "linked") == saved | {scratch}  # another run may have its weights there, too
+    rows = run.metrics()
     (home / "run/checkpoints.jsonl").unlink()
-    run.repair()
-    assert weights_in(home / "run") == kept  # the list was lost, as there are metrics
+    for _ in range(2):  # the run does not begin again by itself, neither at once nor later
+        with pytest.raises(UsageError, match=r"^log_path: .*metrics of 3 step\(s\), but checkpoints.jsonl is missing"):
+            run.repair()
+        assert (weights_in(home / "run"), run.metrics()) == (kept, rows)
     (home / "run/metrics.jsonl").unlink()
     run.repair()
     assert weights_in(home / "run") == set()  # no step has counted
