@@ -141,9 +141,10 @@ class Checkpointer:
             return False
         rate = metrics.get("test/pass_rate") if self.tested else None
         best = rate is not None and (self._best is None or rate >= self._best["test_pass_rate"])
-        kept = best or self._is_kept(step)
+        permanent = self._is_kept(step)
+        kept = best or permanent
         unneeded = [] if kept else [path for path in (stepped.state_path, stepped.sampler_path) if path]
-        if best and self._best is not None and not self._is_kept(int(self._best["batch"]) - 1):
+        if best and self._best is not None and not self._is_permanent(self._best):
             unneeded += [self._best["state_path"], self._best["sampler_path"]]
         self._rolling.append(
             sorted({kept["weights"] for kept in (*state["pending"], *state.get("teacher", ()))}) + unneeded
@@ -158,6 +159,7 @@ class Checkpointer:
             "sampler_path": stepped.sampler_path,
             "local_dtype": self.options.local_dtype,
             "rolling": not kept,
+            "permanent": permanent,
             "test_pass_rate": rate,
             "best": best,
             "loop": {**state, "rolling": self._rolling},
@@ -176,6 +178,11 @@ class Checkpointer:
     def _is_kept(self, step: int) -> bool:
         o, done = self.options, step + 1
         return done == o.num_steps or (o.save_every > 0 and done % o.save_every == 0)
+
+    def _is_permanent(self, record: Mapping[str, Any]) -> bool:
+        """Whether a checkpoint was kept by ``save_every``, which may have changed since, and not only as the best."""
+        known: bool | None = record.get("permanent")  # earlier versions did not record it
+        return self._is_kept(int(record["batch"]) - 1) if known is None else known
 
     def _may_be_kept(self, step: int) -> bool:
         """Whether a step's weights are kept, or may be once an evaluation shows that they are the best."""

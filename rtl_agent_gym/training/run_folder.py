@@ -218,7 +218,11 @@ class RunFolder:
         for path, rows in ((METRICS, [kept[step] for step in sorted(kept)]), (CHECKPOINTS, records)):
             if (self.path / path).exists() or rows:
                 replace_file(self.path / path, _lines(rows), durable=True)
-        needed = [record for record in records[:-1] if not record.get("rolling")] + records[-1:]
+        needed = records[-1:]
+        best = self.best_checkpoint()  # earlier ones are not needed, unless `save_every` keeps them
+        for record in records[:-1]:
+            if not record.get("rolling") and (record.get("permanent", True) or record == best):
+                needed.append(record)
         self._delete_weights_except({Path(text).parts[-3:] for text in _texts(needed)})
         return records[-1] if records else None
 

@@ -311,6 +311,19 @@ async def test_the_best_checkpoint_by_held_out_problems_is_kept(
         assert there == ["000003", "000006", "final"]  # the last two, to resume from, and the best
 
 
+async def test_a_kept_checkpoint_stays_if_save_every_changes_and_a_better_one_follows(
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The weights after step 2 are kept and the best until those after step 6."""
+    monkeypatch.setattr(toy.ToyEvaluator, "rates", {done: done in (2, 6) for done in range(9)})
+    arguments = ("num_steps=8", "eval_every=1")
+    with losing_an_evaluation(toy, "000005-test"):
+        await toy.run(home, *arguments, "save_every=2", held_out=2)
+    ran = await toy.run(home, *arguments, "save_every=0", held_out=2)
+    there = [one["name"] for one in ran.folder.checkpoints() if Path(one["state_path"]).is_dir()]
+    assert there == ["000002", "000004", "000006", "000007", "final"]
+
+
 def weights_in(folder: Path) -> set[str]:
     """The saved weights of a run, below the folder of its checkpoints."""
     checkpoints = folder / "checkpoints"
@@ -357,8 +370,9 @@ async def test_weights_of_steps_that_did_not_count_are_deleted(toy: Any, home: P
     assert weights_in(home / "run") == set()  # no step has counted
 
 
+@pytest.mark.parametrize("held_out", [0, 2])  # with held-out problems, each checkpoint is the best so far
 async def test_weights_are_deleted_whose_deletion_was_cut_off(
-    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch, held_out: int
 ) -> None:
     from rtl_agent_gym.engines.connect import Engine
 
@@ -367,13 +381,13 @@ async def test_weights_are_deleted_whose_deletion_was_cut_off(
 
     monkeypatch.setattr(Engine, "delete", killed)
     with pytest.raises(SandboxLost):
-        await toy.run(home, "num_steps=5")
+        await toy.run(home, "num_steps=5", "eval_every=1", held_out=held_out)
     folder = RunFolder(home / "run")
-    names = [f"{name:06d}" for name in (1, 2, 3)]
+    names = [f"{name:06d}" for name in ((1, 2, 3, 4) if held_out else (1, 2, 3))]
     assert [record["name"] for record in folder.checkpoints()] == names
-    assert [Path(name).name for name in sorted(weights_in(home / "run"))] == names
+    assert sorted({Path(name).name for name in weights_in(home / "run")}) == names
     folder.repair()
-    assert [Path(name).name for name in sorted(weights_in(home / "run"))] == names[1:]  # to resume from
+    assert sorted({Path(name).name for name in weights_in(home / "run")}) == names[1:]  # those of the last two commits
 
 
 def test_only_a_few_checkpoints_hold_the_state_of_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
