@@ -84,11 +84,13 @@ class Engine:
         Once the run has begun, there is only one attempt: the call then belongs to a step, which is retried as a whole.
         Raises like `Requests.with_retries`; `UsageError` if there is no such model or state.
         """
-        service, option = self.service, "student_model" if state is None else "load_checkpoint_path"
+        service, option = self.service, "load_checkpoint_path"
         if state is None:
+            option = "student_model"
             self._check_model(option, model)
             create = partial(service.create_lora_training_client, model, rank, seed)
-        elif optimizer:
+        elif optimizer:  # saved by the run in this folder
+            option = "log_path"
             create = partial(service.create_training_client_from_state_with_optimizer, state)
         else:
             create = partial(service.create_training_client_from_state, state)

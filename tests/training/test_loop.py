@@ -390,6 +390,14 @@ async def test_weights_are_deleted_whose_deletion_was_cut_off(
     assert sorted({Path(name).name for name in weights_in(home / "run")}) == names[1:]  # those of the last two commits
 
 
+async def test_a_run_whose_last_weights_are_missing_is_one_clear_error(toy: Any, home: Path) -> None:
+    with losing_an_evaluation(toy, "000002-test"):
+        await toy.run(home, "eval_every=1", held_out=1)
+    shutil.rmtree(RunFolder(home / "run").checkpoints()[-1]["state_path"])
+    with pytest.raises(UsageError, match=r"^log_path: there is no checkpoint at .*/weights/000001"):
+        await toy.run(home, "eval_every=1", held_out=1)
+
+
 def test_only_a_few_checkpoints_hold_the_state_of_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With ``baseline=running`` it has numbers of all problems."""
     monkeypatch.setattr(run_folder, "COMPACT_EVERY", 5)
