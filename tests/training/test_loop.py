@@ -261,6 +261,21 @@ async def test_a_resumed_run_has_the_same_self_teacher(
         assert left <= {"behind-000003", "behind-000004", "behind-000005"}  # others are deleted when nothing needs them
 
 
+async def test_a_resumed_run_has_learned_as_much_of_its_problems(toy: Any, home: Path) -> None:
+    """The run fails in the evaluation after step 4, and resumes before that step, whose episodes it has."""
+    options = ("num_steps=5", "curriculum=edge", "batch_size=2", "baseline=running", "eval_every=4")
+    arguments, problems = (*REWARD_ONLY, *options), {"problems": 4, "held_out": 1}
+    whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}", **problems)
+    with losing_an_evaluation(toy, "000004-test"):
+        await toy.run(home, *arguments, **problems)
+    again = await toy.run(home, *arguments, **problems)
+    assert again.faults.problems == whole.faults.problems[-8:]  # of the last step only
+    assert differs(again.weights, whole.weights) < 1e-6
+    first, second = (ran.folder.checkpoints()[-1]["loop"] for ran in (whole, again))
+    assert all(first[name] == second[name] for name in ("running", "problem_sampler"))
+    assert first["running"].keys() == first["problem_sampler"]["played"].keys() == set(whole.faults.problems)
+
+
 async def test_a_pipelined_run_of_an_earlier_version_goes_on(toy: Any, home: Path) -> None:
     arguments = ("num_steps=4", "pipeline=true", "baseline=running", "reward_coef=1")
     whole = await toy.run(home, *arguments, f"log_path={home / 'whole'}")
