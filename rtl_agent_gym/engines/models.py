@@ -65,6 +65,11 @@ def choose_device(device: str, dtype: str) -> Device:
     return Device(name, found)
 
 
+def precision_of(device: str, dtype: str) -> str:
+    """The name of the precision that `choose_device` chooses, such as ``float32``. Raises like it."""
+    return str(choose_device(device, dtype).dtype).removeprefix("torch.")
+
+
 @dataclass
 class Base:
     """A published model, as loaded."""

@@ -57,7 +57,7 @@ _RAISED = {resource.RLIMIT_NOFILE: 1 << 16, resource.RLIMIT_STACK: 8 << 20}
 """Limits that this process raises for itself. A sandbox takes three open files, and 1024 is a usual limit. Its programs
 inherit this process's stack limit; in a container it is usually the kernel's default."""
 _DECISIVE = {"data": "d", "as": "v", "fsize": "f", "cpu": "t", "nofile": "n"}
-"""Limits that can change a verdict, with their letters for ``ulimit``; that of open files only below `_FEWEST_FILES`."""
+"""Limits that can change a verdict, with their letters for ``ulimit``; for open files: below `_FEWEST_FILES`."""
 _FEWEST_FILES = 320
 """Open files that the warden needs: while it starts a program, it moves the program's files to the numbers from 300."""
 _CPU_SECONDS = 1800

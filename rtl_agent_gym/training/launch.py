@@ -190,8 +190,8 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         progress.print(f"{folder.path}: all {plan.options.num_steps} steps are done")
         await _report(folder)  # a run that was killed after its last step has none
         return
-    if last is not None and (measured := last.get("local_dtype")):  # measured by the recipe at the first start
-        plan = replace(plan, options=plan.options.model_copy(update={"local_dtype": measured}))
+    if last is not None and (chosen := last.get("local_dtype")):  # at the first start, perhaps on another machine
+        plan = replace(plan, options=plan.options.model_copy(update={"local_dtype": chosen}))
     if plan.engine == "tinker":
         for line in await asyncio.to_thread(describe_run, plan):
             progress.print(line)
@@ -208,6 +208,11 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         if plan.options.local_dtype != given:
             progress.print(f"local_dtype: {plan.options.local_dtype}, in which this processor is faster")
         engine = await _make_engine(plan, folder, progress)
+        if plan.engine == "local":  # checkpoints record it, so that a resumed run computes in the same
+            from ..engines.models import precision_of
+
+            dtype = precision_of(plan.options.local_device, plan.options.local_dtype)
+            plan = replace(plan, options=plan.options.model_copy(update={"local_dtype": dtype}))
         _warn(progress, await _shared(plan))
         await _train(plan, folder, progress, engine, lease.runtime)
         status = "success"

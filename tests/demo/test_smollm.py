@@ -203,10 +203,9 @@ def test_a_run_computes_in_the_faster_type_unless_one_is_given(monkeypatch: pyte
         assert smollm.find_models(made).options.local_dtype == dtype
 
 
-def test_a_resumed_run_computes_in_the_type_that_its_first_start_has_measured(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    used, measured = list[str](), iter(("bfloat16", "float32"))
+def _precisions_used(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The precision of each start of a run, which takes one step and computes nothing."""
+    used = list[str]()
 
     async def one_step(plan: Plan, folder: RunFolder, progress: Progress, engine: Any, _: Any) -> None:
         used.append(plan.options.local_dtype)
@@ -214,13 +213,43 @@ def test_a_resumed_run_computes_in_the_type_that_its_first_start_has_measured(
         stepped = Stepped({}, AsyncMock(), state_path="x")
         await checkpointer.commit(checkpointer.steps, {}, stepped, {"pending": []})
 
-    monkeypatch.setattr(smollm, "make_smollm", lambda: tmp_path)
-    monkeypatch.setattr(smollm, "faster_type", lambda: next(measured))
     monkeypatch.setattr(launch, "_make_engine", AsyncMock(return_value=SimpleNamespace(close=AsyncMock())))
     monkeypatch.setattr(launch, "_train", one_step)
     monkeypatch.setattr(launch, "_report", AsyncMock())
+    return used
+
+
+def test_a_resumed_run_computes_in_the_type_that_its_first_start_has_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    measured = iter(("bfloat16", "float32"))
+    used = _precisions_used(monkeypatch)
+    monkeypatch.setattr(smollm, "make_smollm", lambda: tmp_path)
+    monkeypatch.setattr(smollm, "faster_type", lambda: next(measured))
     given = {"engine": "local", "student_model": "smollm2", "local_device": "cpu", "log_path": str(tmp_path / "run")}
     for told in (1, 0):  # once, when it was measured
         launch.train(given, recipes=RECIPES)
         assert capsys.readouterr().err.count("local_dtype: bfloat16, in which this processor is faster") == told
     assert used == ["bfloat16", "bfloat16"]
+
+
+def test_a_run_that_began_on_a_cpu_is_resumed_on_a_gpu_in_the_same_precision(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    import torch
+
+    from rtl_agent_gym.engines import models
+
+    used, chosen = _precisions_used(monkeypatch), iter((torch.float32, torch.bfloat16))
+
+    def choose(device: str, dtype: str) -> models.Device:
+        automatic = next(chosen)
+        return models.Device(device, automatic if dtype == "auto" else getattr(torch, dtype))
+
+    monkeypatch.setattr(models, "choose_device", choose)
+    for _ in range(2):
+        launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipes=RECIPES)
+    records = RunFolder(tmp_path / "run").checkpoints()
+    assert [record["local_dtype"] for record in records] == ["float32", "float32"]
+    assert used == ["float32", "float32"]
