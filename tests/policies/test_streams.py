@@ -371,6 +371,7 @@ async def test_a_full_context_and_wrong_messages_are_refused() -> None:
     image = {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:"}}]}
     with pytest.raises(UsageError, match="image_url"):
         await episode.answer([image])
+    odd: Any
     for odd in (["text"], {}, None):
         with pytest.raises(UsageError, match="only text is supported"):
             await episode.answer([{"role": "user", "content": [{"type": odd, "text": "x"}]}])
