@@ -17,6 +17,7 @@ from rtl_agent_gym.errors import HarnessError
 from rtl_agent_gym.sandboxes import DockerSandboxes, Sandbox, SandboxSpec
 from rtl_agent_gym.sandboxes.warden_sandbox import WardenSandbox
 from rtl_agent_gym.scoring import RewardWeights, Score, Scorer
+from rtl_agent_gym.sources.verification.derived import MOST_STEPS
 
 from .verification_attacks import RIGHT, TWINS, WRONG, Control, problem_of
 
@@ -150,6 +151,8 @@ async def test_a_module_beside_the_bench_is_left_out_as_the_task_says(provider: 
         score = await scorer.score(problem, files)
     assert (score.passed, len(score.left_out)) == (False, 1)
     assert "other Python files of yours are left out" in problem.prompt
+    assert f"change inputs {MOST_STEPS:,} times" in problem.prompt
+    assert f"MOST_STEPS = {MOST_STEPS:_}" in problem.harness["src/trials.py"]
 
 
 @SLOW
