@@ -40,6 +40,10 @@ SOURCE = re.compile(rb"(?<!\w)(?:[vL]_?0x[\da-f]+(?:_\d+)?|RS_0x[\da-f]+)(?!\w)"
 """A signal or functor to which an instruction, a net or a functor refers."""
 CONSTANT = re.compile(rb" BUFT?Z? ?\d*, *C(?P<kind>\d)<(?P<value>[^>]*)>")
 TEXT = re.compile(rb'"(?:[^"\\]|\\.)*"')
+COMPLETE = re.compile(rb'(?:[^"\\]++|\\[^"]|"(?:[^"\\]|\\.)*+")*+')
+"""A line in which all texts end. Icarus does not escape the names of states, classes and system tasks, so a quotation
+mark in one begins a text that may continue over the testbench's processes.
+"""
 WORD = re.compile(rb"[A-Za-z_][\w$]*")
 READERS = re.compile(
     rb"f?(?:display|write|strobe|monitor)[bho]?|dump\w+|s?time|realtime|info|warning|error|fatal|sformatf|clog2|countones"
@@ -150,6 +154,8 @@ class _Compiled:
         casts = set[bytes]()
         scope = b""
         for line in text.split(b"\n"):
+            if (b'"' in line or b"\\" in line) and not COMPLETE.fullmatch(line):
+                self.unclear.append("?: the compiled design has a name with a quotation mark that cannot be judged")
             if found := SCOPE.fullmatch(line):
                 scope = found["label"]
                 self._scopes[scope] = found

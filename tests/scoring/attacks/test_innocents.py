@@ -66,8 +66,13 @@ async def test_a_design_beside_a_hidden_testbench_is_left_alone(scorer: Scorer) 
     typedef struct packed { logic [7:0] tb; } pair;
     pair p;
     copy model_(.req(expected), .grant(p.tb));
-    assign grant = p.tb;
-    initial begin : work $display("tb.expected %m"); if (0) $error("$finish"); end
+    for (genvar i = 0; i < 8; i = i + 1) begin : bits
+        function automatic logic kept(input logic x); kept = x; endfunction
+        assign grant[i] = kept(p.tb[i]);
+    end
+    enum { IDLE, \\BUSY[1] } state;
+    wire \\a"b\\ = clean;
+    initial begin : work $display("tb.expected \\"%m\\" \\\\"); if (0) $error("$finish"); end
     """
     more = "module copy(input [7:0] req, output [7:0] grant); assign grant = req; endmodule\n"
     score = await scorer.score(arbiter(harness()), {TARGET: module(design, after=more)})

@@ -3,6 +3,7 @@
 # ruff: noqa: E501 — one attack a line
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from .thieves import TARGET, THEFT, Attack, module, shell
@@ -243,6 +244,17 @@ REACHES += [
     _verilated("the testbench replaced", {TARGET: module("", after=f"/* verilator lint_off MODDUP */\nmodule tb; endmodule {THEFT}\n")}, _TESTBENCH.removeprefix("`define JUDGE\n"), "'tb' would replace a part of the hidden testbench"),
 ]  # fmt: skip
 """Verilator finds names in the hierarchy that are no names of instances, and of two modules it takes the first."""
+
+_CLOCKED = _MODELS.replace(
+    "output logic [7:0] grant);\n    assign", "output logic [7:0] grant);\n    always @(req)"
+).replace(" dut(.clk", " uut(.clk")
+_CLOCKED = re.sub(r"(    fixed_.*\n)(    reference .*\n)", r"\2\1", _CLOCKED)
+_OPEN = "module open;\ntypedef enum logic {\\A\"1'b0, } e;\nendmodule\n"
+REACHES += [
+    Attack("the reference model's process, in a text that begins in the name of a state", 3,
+           {TARGET: module("string s;\ninitial s = \"1'b1;\";\nopen o();", after=_OPEN)}, None, ("testbench",), harness(_CLOCKED)),
+]  # fmt: skip
+"""Icarus writes some names as they are, so that a quotation mark in them begins a text in the compiled file."""
 
 _HEADER = '`line 1 "/usr/local/lib/ivl/include/constants.vams" 0\n'
 _OVER_LINES = '/*\n`line 1 "/code/rtl/x\n*/\n`line 1 "/src/tb.sv" 0\n'
