@@ -56,18 +56,20 @@ class Build:
         """The files to read: the harness's sources in its order, then other targets.
 
         Headers are read where they are included, unless they are targets that nothing includes. If the harness's
-        include folders are not known, every folder with an HDL file is one.
+        include folders are not known, or it does not compile a target, such as a testbench, the work folder and every
+        folder with an HDL file are searched, too: nobody knows how the agent compiles it.
         """
         tree = submission.tree
         named = [path for path in dict.fromkeys(sources) if path in tree]
         text = b"\n".join(tree[path] for path in named).decode("latin-1")
         left = [path for path in submission.problem.targets if path in tree and is_hdl(path) and path not in named]
+        left = [path for path in left if path.rsplit("/", 1)[-1] not in text]
         if not any(b"`include" in content for path, content in tree.items() if is_hdl(path)):
             folders = ()  # so that equal readings are equal objects
-        elif folders is None:
-            folders = sorted({posixpath.dirname(path) for path in tree if is_hdl(path)})
-        order = [*named, *(path for path in left if path.rsplit("/", 1)[-1] not in text)]
-        return cls(tuple(order), tuple(folders), tuple(defines))
+        elif folders is None or left:
+            everywhere = ["", *sorted({posixpath.dirname(path) for path in tree if is_hdl(path)})]
+            folders = list(dict.fromkeys([*(folders or ()), *everywhere]))
+        return cls((*named, *left), tuple(folders), tuple(defines))
 
 
 def judge_syntax(submission: SubmittedFiles, reading: Reading, compiled: Sequence[str] = ()) -> tuple[float, str]:

@@ -77,6 +77,17 @@ async def test_an_unread_header_does_not_hide_wrong_ports_or_a_file_that_is_not_
     assert (score.syntax, score.compile) == (0.5, 1.0)
 
 
+@pytest.mark.parametrize("name", ["adder.sv", "rtl/adder.sv", "width.svh"])
+async def test_a_target_that_the_build_leaves_out_may_include_from_every_folder(scorer: Scorer, name: str) -> None:
+    """A testbench, compiled by the agent with ``-I`` or in the folder of the design."""
+    bench = "verif/tb_adder.sv"
+    files = {TARGET: GOLDEN, WIDTH: "`define TOP 7\n", bench: f'`include "{name}"\nmodule tb_adder;\nendmodule\n'}
+    score = await scorer.score(make_problem(targets=(TARGET, bench)), files)
+    assert (score.passed, score.syntax, score.interface, score.compile) == (True, 1.0, 1.0, 1.0), score.reason
+    broken = files | {bench: files[bench].replace("tb_adder;", "tb_adder(;")}
+    assert (await scorer.score(make_problem(targets=(TARGET, bench)), broken)).syntax == 0.5
+
+
 async def test_without_a_build_every_folder_is_searched() -> None:
     async with Scorer(weights=RewardWeights(simulate=False)) as scorer:
         score = await scorer.score(make_problem(), {TARGET: INCLUDED, WIDTH: "`define TOP 7\n"})
