@@ -173,6 +173,8 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
         return "it would take the place of programs of the repository, which are graded as given"
     if path in problem.context or path in problem.targets:
         return None
+    if len(content) > MAX_FILE:
+        return f"{len(content)} bytes; at most {MAX_FILE} a file are graded"
     if _SHELL.search(path):
         return "the name has characters that a shell acts on"
     if path.endswith(_PYTHON):  # no open harness runs a submitted program

@@ -39,6 +39,13 @@ def test_too_large_is_a_fault_of_the_submission() -> None:
     assert "bytes" in sift(make_problem(), {TARGET: b"x" * (MAX_FILE + 1)}).fault
 
 
+def test_a_large_file_beside_the_design_is_left_out() -> None:
+    """Such as a waveform, as at the end of an episode."""
+    found = sift(make_problem(), {TARGET: GOLDEN, "verif/dump.vcd": b"x" * (MAX_FILE + 1)})
+    assert (found.fault, set(found.files), found.format) == ("", {TARGET}, 1.0)
+    assert found.left_out == (f"verif/dump.vcd: {MAX_FILE + 1} bytes; at most {MAX_FILE} a file are graded",)
+
+
 @pytest.mark.parametrize(("name", "most"), [("MAX_TOTAL", 10), ("MAX_COUNT", 2)])
 def test_too_much_in_all_is_a_fault_of_the_submission(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {f"rtl/{letter}.sv": "12345" for letter in "abc"}
