@@ -35,7 +35,7 @@ from .judging import Judge
 from .options import GradingOptions, HarnessOptions
 from .outcomes import account
 from .score import RewardWeights, Score
-from .static_stages import Build, Demand, demands, is_hdl, judge_interface, judge_syntax
+from .static_stages import Build, Demand, demands, judge_interface, judge_syntax, readable
 from .submission import SubmittedFiles, is_given, sift
 from .texts import grade_text, text_score
 from .trials import with_trials
@@ -229,9 +229,9 @@ class Scorer(contextlib.AbstractAsyncContextManager["Scorer"]):
         self, submission: SubmittedFiles, services: Sequence[Service], build: Build, compiled: Sequence[str] = ()
     ) -> Grading:
         tops = top_modules(services)
-        files = {path: content for path, content in submission.tree.items() if is_hdl(path)}
+        files = await asyncio.to_thread(readable, submission.tree)
         written = (pair for pair in submission.files.items() if not is_given(submission.problem, *pair))
-        own = sum(len(content) for path, content in written if is_hdl(path))
+        own = sum(len(content) for path, content in written if path in files)
         reading = await self._frontend.read(
             files, build.sources, list(tops), own, folders=build.folders, defines=build.defines
         )

@@ -18,6 +18,7 @@ Arguments: the limits of a fork in seconds of processor time and in seconds of w
 from __future__ import annotations
 
 import ctypes
+import errno
 import itertools
 import json
 import os
@@ -64,14 +65,18 @@ def read(request: dict[str, Any]) -> dict[str, Any]:
     unread = False
     for diagnostic in tree.diagnostics:
         if diagnostic.isError():
-            unread = unread or diagnostic.code == pyslang.Diags.CouldNotOpenIncludeFile
+            missing = diagnostic.code == pyslang.Diags.CouldNotOpenIncludeFile
+            unread = unread or missing
             place = manager.getFullyOriginalLoc(diagnostic.location)
             # Not the file and line that the manager reports, since a `line directive can change those.
             file = posixpath.normpath(str(manager.getRawFileName(place.buffer))).removeprefix(ROOT)
             if counts[file] < MOST_ERRORS:
                 counts[file] += 1
                 before = manager.getSourceText(place.buffer).encode(errors="replace")[: place.offset]
-                errors.append([file, 1 + before.count(b"\n"), engine.formatMessage(diagnostic)])
+                text = engine.formatMessage(diagnostic)
+                if missing:  # where a file exists in no folder, the reason is the limit on open files
+                    text = text.replace(os.strerror(errno.EMFILE), os.strerror(errno.ENOENT))
+                errors.append([file, 1 + before.count(b"\n"), text])
     modules, ports = elaborate(tree, request["tops"]) if request["tops"] else ([], {})
     return {"errors": errors, "unread": unread, "modules": modules, "ports": ports}
 
@@ -86,7 +91,7 @@ def detours(files: dict[str, str], folders: list[str]) -> dict[str, str]:
     )
     ways = {*named, *itertools.product(folders, {*odd_names, *(name for name in names if name.startswith("../"))})}
     for folder, name in sorted({*ways, *itertools.product(odd_folders, names)}):
-        place = posixpath.join(folder, name)
+        place = posixpath.join(folder, name).removeprefix(ROOT)
         plain = posixpath.normpath(place)
         if place != plain and plain in files:
             found[place] = plain

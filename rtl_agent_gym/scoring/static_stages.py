@@ -6,6 +6,7 @@ Verilator gives a second opinion on the syntax. The ports are compared with thos
 from __future__ import annotations
 
 import difflib
+import os
 import posixpath
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ _VERILATOR_ERROR = re.compile(
 )
 _NOT_SYNTAX = {"NEEDTIMINGOPT", "UNSUPPORTED", "MODMISSING", "PINNOTFOUND", "PROCASSWIRE", "BLKANDNBLK"}
 _DIRECTIONS = {"in": "input", "out": "output", "inout": "inout", "ref": "ref", "interface": "interface"}
+_INCLUDED = re.compile(rb'`include[ \t]+"(?:[^"\n]*/)?([^"/\n]+)"')
 _MOST, _LONGEST = 200, 100
 """Maximum number of surplus ports, and length of their names, in the search for a misnamed port. Module names in
 messages are cut at the same length."""
@@ -33,6 +35,17 @@ _DRIVEN = re.compile(r"\bdut\.([A-Za-z]\w*)(?:\.value\s*=(?!=)|\.setimmediateval
 def is_hdl(path: str) -> bool:
     """Whether a file is read as SystemVerilog."""
     return path.endswith(HDL)
+
+
+def readable(tree: Mapping[str, bytes]) -> dict[str, bytes]:
+    """The files of a work folder that pyslang may read: HDL files, and others, such as ``x.inc``, that have the name of
+    an included file.
+    """
+    others = {posixpath.basename(path).encode(errors="surrogateescape") for path in tree if not is_hdl(path)}
+    texts = (content for content in tree.values() if others and b"`include" in content)
+    named = others.intersection(match[1] for content in texts for match in _INCLUDED.finditer(content))
+    names = {os.fsdecode(name) for name in named}
+    return {path: content for path, content in tree.items() if is_hdl(path) or posixpath.basename(path) in names}
 
 
 @dataclass(frozen=True)

@@ -34,6 +34,11 @@ def runner(**options: str) -> dict[str, str]:
             {"includes": '["/code/rundir/sim_build"]'},
             id="relative to the build's folder",
         ),
+        pytest.param(
+            {TARGET: INCLUDED.replace("width.svh", "/code/rtl/width.inc"), "rtl/width.inc": "`define TOP 7\n"},
+            {},
+            id="a header whose name does not end like one",
+        ),
         pytest.param({TARGET: BODY}, {"defines": '{"TOP": 7}'}, id="macro"),
         pytest.param({TARGET: f'`include "constants.vams"\n{GOLDEN}'}, {}, id="a header that comes with the simulator"),
         pytest.param(

@@ -82,6 +82,36 @@ async def test_includes_are_found_in_folders_and_by_relative_paths(frontend: Fro
     }
 
 
+async def test_includes_with_a_full_path_are_found_in_any_spelling_and_missing_ones_are_named(
+    frontend: Frontend,
+) -> None:
+    """The reason is not that the front end may open no file."""
+    files = {
+        "rtl/w.svh": b"`define W 8\n",
+        "rtl/a.sv": b'`include "/code/rtl/../rtl//w.svh"\nmodule a(input [`W-1:0] x); endmodule\n',
+        "rtl/b.sv": b'`include "/code/rtl/none.svh"\n',
+    }
+    found = await frontend.read(files, ["rtl/a.sv"], ["a"])
+    assert (found.errors, found.ports["a"][0].width) == ((), 8)
+    lost = await frontend.read(files, ["rtl/b.sv"])
+    assert lost.errors == (("rtl/b.sv", 1, "'/code/rtl/none.svh': No such file or directory"),)
+
+
+async def test_headers_of_any_name_are_read(adder: Problem) -> None:
+    """If a file that includes them says so, also through another header."""
+    text = GOLDEN.replace("7:0", "`TOP:0")
+    files = {
+        TARGET: f'`include "/code/rtl/top.inc"\n{text}',
+        "rtl/top.inc": '`include "../docs/top.h"\n',
+        "docs/top.h": "`define TOP 7\n",
+    }
+    async with Scorer(weights=RewardWeights.preset("proxy")) as scorer:
+        score = await scorer.score(adder, files)
+        assert (score.syntax, score.interface) == (1.0, 1.0), score.reason
+        files["docs/top.h"] = "`define TOP 6\n"
+        assert (await scorer.score(adder, files)).interface < 1.0
+
+
 async def test_errors_are_in_the_real_file_whatever_it_says(frontend: Frontend) -> None:
     """Else a file that is no Verilog at all would have no error, and the whole share of the syntax."""
     files = {"rtl/a.sv": b'`line 1 "rtl/b.sv" 0\n// \xc3\xa9\nno verilog\n', "rtl/b.sv": 60 * b"endmodule;;) \n"}
