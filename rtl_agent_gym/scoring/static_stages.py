@@ -23,6 +23,7 @@ HDL = (".v", ".sv", ".vh", ".svh")
 _VERILATOR_ERROR = re.compile(
     r"^%Error(?:-(?P<code>\w+))?: (?P<file>[^:\n]+):(?P<line>\d+)(?::\d+)?: (?P<text>.*)$", re.MULTILINE
 )
+_INCOMPLETE = re.compile(r"^%Error: .*: (?:Cannot find include file|Define or directive not defined): ", re.MULTILINE)
 _NOT_SYNTAX = {"NEEDTIMINGOPT", "UNSUPPORTED", "MODMISSING", "PINNOTFOUND", "PROCASSWIRE", "BLKANDNBLK"}
 _DIRECTIONS = {"in": "input", "out": "output", "inout": "inout", "ref": "ref", "interface": "interface"}
 _INCLUDED = re.compile(rb'`include[ \t]+"(?:[^"\n]*/)?([^"/\n]+)"')
@@ -107,10 +108,11 @@ def judge_syntax(submission: SubmittedFiles, reading: Reading, compiled: Sequenc
 def disagreement(complained: bool, lint: str | None) -> str:
     """Which of the two front ends complained if only one did; empty if they agree or Verilator did not run.
 
-    Only syntax errors count, not unsupported features or missing modules. `complained` says whether pyslang did; `lint`
-    is what Verilator printed, None if it did not run.
+    Only syntax errors count, not unsupported features or missing modules, and none where Verilator, which does not know
+    the folders and macros of the harness's build, lacked a header or a macro. `complained` says whether pyslang did;
+    `lint` is what Verilator printed, None if it did not run.
     """
-    if lint is None:
+    if lint is None or _INCOMPLETE.search(lint):
         return ""
     found = [m for m in _VERILATOR_ERROR.finditer(lint) if "syntax error" in m["text"] and m["code"] not in _NOT_SYNTAX]
     if found and not complained:

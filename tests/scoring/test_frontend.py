@@ -371,6 +371,8 @@ async def test_a_disagreement_says_which_front_end_complained(frontend: Frontend
     assert disagreement(bool(good), lint).startswith("Verilator alone complains of the syntax: rtl/adder.sv:2")
     assert disagreement(bool(good), "%Warning-WIDTH: /code/rtl/adder.sv:2:5: too wide\n") == ""
     assert disagreement(bool(good), None) == ""
+    for missing in ("Cannot find include file: '../../rtl/w.svh'", "Define or directive not defined: '`TOP'"):
+        assert disagreement(bool(good), f"%Error: /code/rtl/adder.sv:1:10: {missing}\n{lint}") == ""
     broken = sift(make_problem(), {TARGET: "module adder; endmodul"})
     _, bad = judge_syntax(broken, await frontend.read(broken.tree, [TARGET]))
     assert disagreement(bool(bad), lint) == ""
