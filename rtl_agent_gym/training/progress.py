@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from rich.console import Console
@@ -12,11 +14,16 @@ from rich.text import Text
 
 from ..visible import clock, visible
 
+logger = logging.getLogger(__name__)
+
 BARS = "▁▂▃▄▅▆▇█"
 
 
 class Progress:
-    """Prints the steps of a run to stderr; `total` is their number. Leaving the context ends the live line."""
+    """Prints the steps of a run to stderr; `total` is their number. Leaving the context ends the live line.
+
+    Once stderr cannot be written, as after its terminal was closed, nothing more is shown, and the run continues.
+    """
 
     def __init__(self, total: int) -> None:
         self.console = Console(stderr=True)
@@ -29,15 +36,18 @@ class Progress:
 
     def __enter__(self) -> Progress:
         if self.console.is_terminal:
-            self._status.start()
+            with self._writing():
+                self._status.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._status.stop()
+        with self._writing():
+            self._status.stop()
 
     def print(self, text: str) -> None:
         """Print a line above the live line. The text may be untrusted, such as a service's error message."""
-        self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
+        with self._writing():
+            self.console.print(visible(text), highlight=False, markup=False, soft_wrap=True)
 
     def begin(self, step: int, doing: str, episodes: int = 0) -> None:
         """Show a new activity on the live line, with the number of episodes to play."""
@@ -69,4 +79,13 @@ class Progress:
 
     def _show(self) -> None:
         played = f"  {self._played}/{self._episodes} episodes" if self._episodes else ""
-        self._status.update(Text(f"step {self._step + 1}/{self._total}: {self._doing}{played}", style="dim"))
+        with self._writing():
+            self._status.update(Text(f"step {self._step + 1}/{self._total}: {self._doing}{played}", style="dim"))
+
+    @contextlib.contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.console.quiet = True
+            logger.warning("stderr cannot be written, so nothing more is shown there: %s", error)

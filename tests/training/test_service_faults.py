@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
+import os
 import re
+import sys
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, ClassVar
@@ -286,6 +289,26 @@ def test_what_a_service_says_cannot_control_the_terminal(
     assert launch.main([]) == 3
     for shown in (printed.getvalue(), capsys.readouterr().err):
         assert shown.endswith("503 ⟨U+001B⟩]0;title⟨U+0007⟩\n")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # of rich's live line
+def test_a_run_goes_on_after_its_terminal_was_closed(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A process that was disowned outlives its terminal."""
+    master, slave = os.openpty()
+    with contextlib.suppress(OSError), os.fdopen(slave, "w") as terminal:  # closing it fails, too
+        monkeypatch.setattr(sys, "stderr", terminal)
+        with Progress(2) as progress:
+            assert progress.console.is_terminal
+            progress.print("a line")
+            os.close(master)
+            progress.begin(0, "playing", 1)
+            progress.episode_done()
+            progress.step_done(0, {"time/total": 1.0})
+            progress.print("another line")
+        monkeypatch.undo()
+    assert "nothing more is shown" in caplog.text
 
 
 async def test_a_run_inside_a_running_loop_makes_no_folder(tmp_path: Path) -> None:
