@@ -21,7 +21,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -38,6 +38,7 @@ from ..envs.problem_order import Batches
 from ..envs.tinker_config import TinkerEnvConfig
 from ..episodes.episode import Episode
 from ..episodes.runtime import Runtime
+from ..episodes.turns import STOP
 from ..errors import RequestRefused, SandboxError, SandboxLost, ServiceDown, UsageError
 from ..evaluation.outcome import EpisodeResult
 from ..evaluation.play import play, rules_for
@@ -299,11 +300,14 @@ class Batch:
     def metrics(self, tested: bool) -> dict[str, Any]:
         """The metrics of the episodes; the cookbook computes those below ``env/``.
 
-        There are pass rates only if the hidden tests were run (`tested`).
+        ``stop/REASON`` is the share of the episodes that ended for this reason. There are pass rates only if the hidden
+        tests were run (`tested`).
         """
+        names = chain(*(rollout.numbers for group in self.groups for rollout in group.rollouts))
+        reasons = {name: 0.0 for name in names if name.startswith(STOP)}  # the cookbook's means leave out missing ones
         trajectories = [
             TrajectoryGroup(
-                [rollout.trajectory() for rollout in group.rollouts],
+                [replace(rollout, numbers=reasons | rollout.numbers).trajectory() for rollout in group.rollouts],
                 [0.0] * len(group.rollouts),  # the group itself earns nothing
                 [{} for _ in group.rollouts],
             )

@@ -71,6 +71,14 @@ def test_the_pass_rate_of_a_problem_is_that_of_all_its_groups() -> None:
     assert not any(name.startswith("pass_rate") for name in alone.metrics(tested=False))
 
 
+def test_the_reasons_why_episodes_end_are_shares() -> None:
+    def group(problem: Problem, *reasons: str) -> PlayedGroup:
+        return PlayedGroup(problem, [replace(episode(5), numbers={f"stop/{reason}": 1.0}) for reason in reasons])
+
+    metrics = Batch([group(FIRST, "completed", "max_turns"), group(SECOND, "completed", "completed")]).metrics(False)
+    assert (metrics["env/all/stop/completed"], metrics["env/all/stop/max_turns"]) == (0.75, 0.25)
+
+
 async def collected(folder: Path, play: PlayEpisode, **more: Any) -> Batch:
     """The two episodes of a step."""
     options, sampler = TrainOptions(batch_size=1, group_size=2, **more), object()
