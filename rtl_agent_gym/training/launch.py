@@ -219,8 +219,10 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
     except asyncio.CancelledError:
         status = "interrupted"
         raise
-    except BaseException:
+    except BaseException as error:
         logger.exception("the run ended before its last step")
+        if any(isinstance(part, FileNotFoundError) for part in leaves(error)):
+            folder.check_present()
         raise
     finally:
         closing = {} if engine is None else {"closing the engine": partial(engine.close, status)}

@@ -152,14 +152,23 @@ class RunFolder:
     def add_checkpoint(self, record: Mapping[str, Any], metrics: Sequence[Mapping[str, Any]]) -> None:
         """Add a checkpoint whose weights are saved, with the metrics of the steps since the last checkpoint.
 
-        The steps count once the checkpoint's line is on disk.
+        The steps count once the checkpoint's line is on disk. Raises like `check_present`.
         """
+        self.check_present()
         rows = [_known(row) for row in metrics]
         _append(self.path / CHECKPOINTS, json.dumps({**record, "metrics": rows}) + "\n")
         _append(self.path / METRICS, _lines(rows))
         self._added += 1
         if self._added % COMPACT_EVERY == 0:
             replace_file(self.path / CHECKPOINTS, _lines(self.checkpoints()), durable=True)
+
+    def check_present(self) -> None:
+        """Raise `UsageError` if the folder was removed or moved since `open`, which saved weights would hide."""
+        if self._config and not (self.path / CONFIG).exists():
+            raise UsageError(
+                f"log_path: {self.path} was removed or moved during the run; if it was moved, resume the run with its "
+                "new log_path"
+            )
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage.

@@ -575,6 +575,31 @@ def test_a_run_that_was_moved_or_copied_has_its_weights_with_it(tmp_path: Path, 
     assert found == new.checkpoints()[0] != before
 
 
+def test_a_run_whose_folder_is_moved_has_no_further_steps(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "run", steps=1)
+    shutil.move(folder.path, tmp_path / "moved")
+    (folder.path / "checkpoints").mkdir(parents=True)  # as an engine does that saves weights
+    with pytest.raises(UsageError, match=r"^log_path: .*run was removed or moved"):
+        folder.add_checkpoint({"batch": 2, "state_path": "y"}, [{"step": 1}])
+    assert [row["step"] for row in RunFolder(tmp_path / "moved").metrics()] == [0]
+    assert not folder.metrics()
+
+
+def test_a_run_whose_folder_is_removed_ends_with_one_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+
+    async def fails(_: Any, folder: RunFolder, *__: Any) -> None:
+        shutil.rmtree(folder.path)
+        raise ExceptionGroup("episodes", [FileNotFoundError(2, "No such file or directory", str(folder.episodes))])
+
+    monkeypatch.setattr(launch, "_train", fails)
+    given = {"engine": "local", "log_path": str(tmp_path / "run"), "held_out": "none"}
+    with pytest.raises(UsageError, match=r"^log_path: .*run was removed or moved"):
+        launch.train(given, recipes=[SMALL])
+
+
 @pytest.mark.docker
 @pytest.mark.sampled(4)
 @pytest.mark.parametrize(
