@@ -259,11 +259,16 @@ def is_checkpoint(path: str) -> bool:
 
 
 def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
-    """The base model, the LoRA rank and the module saved in a checkpoint. Raises `UsageError` if it is not one."""
+    """The base model, the LoRA rank and the module saved in a checkpoint. Raises `UsageError` if it is not one.
+
+    A checkpoint of all weights is complete, so it is its own base model if the folder of the base model is missing.
+    """
     if not is_checkpoint(path):
         raise UsageError(f"{path!r} is not a checkpoint of a trainer; give the path that save_state returned")
     metadata = json.loads((Path(path) / METADATA).read_text())
-    base, rank = store.base(metadata["base_model"]), int(metadata["lora"]["rank"])
+    name, rank = metadata["base_model"], int(metadata["lora"]["rank"])
+    missing = Path(name).is_absolute() and not Path(name).is_dir()  # other names are of models on the hub
+    base = store.base(path if missing and not rank else name)
     if rank:
         return base, rank, models.with_saved_adapters(base, Path(path))
     return base, rank, store.load(path).requires_grad_(True).eval()

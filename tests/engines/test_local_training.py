@@ -231,6 +231,31 @@ async def test_all_weights_can_be_trained_saved_and_read_by_transformers(
     assert await restored.compute_logprobs(tinker.ModelInput.from_ints(ids)) == wanted
 
 
+async def test_all_weights_can_be_used_without_the_model_that_they_began_with(tmp_path: Path, model_path: Path) -> None:
+    """Its folder may be moved with the run, or be in an environment that is made anew."""
+    model, config = tmp_path / "model", LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints")
+    shutil.copytree(model_path, model)
+    data = [datum(prompt_of(30))]
+    with LocalServiceClient(config) as service:
+        trainer = await service.create_lora_training_client(str(model), rank=0)
+        await step(trainer, data)
+        path = (await trainer.save_state("one")).path
+        expected = [await step(trainer, data), await step(trainer, data)]
+        end_ids = trainer._training.base.end_ids
+    shutil.move(model, tmp_path / "moved")
+    with LocalServiceClient(config) as service:
+        again = await service.create_training_client_from_state_with_optimizer(path)
+        assert await step(again, data) == expected[0]
+        later = (await again.save_state("two")).path
+        shutil.rmtree(path)  # a run keeps only its last checkpoints
+    with LocalServiceClient(config) as service:
+        again = await service.create_training_client_from_state_with_optimizer(later)
+        assert await step(again, data) == expected[1]
+        assert again._training.base.end_ids == end_ids
+        sampler = await service.create_sampling_client(model_path=later)
+        assert sampler.get_tokenizer().get_vocab()
+
+
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize(
     "settings", [{"temperature": 0.6, "top_p": 0.9}, {"pad_token_id": -1}, {"length_penalty": 2.0}]
