@@ -33,7 +33,7 @@ def export_command(
     ] = "sft",
     out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.", callback=at_home)] = None,
 ) -> None:
-    """Write episodes as JSON Lines for training. Exits 1 when no episode meets the conditions.
+    """Write episodes as JSON Lines for training. When no episode meets the conditions, writes no file and exits 1.
 
     `export harbor SOURCE --out FOLDER` is an alias of `problems export SOURCE --out FOLDER`.
     """
@@ -54,14 +54,14 @@ def export_command(
             out.parent.mkdir(parents=True, exist_ok=True)
             written = _replace_file(rows, out)
     reasons = ", ".join(f"{count} {reason}" for reason, count in left_out.most_common())
-    note = f"{plural(written, 'line')} of {format}" + (f" in {out}" if out is not None else "")
+    note = f"{plural(written, 'line')} of {format}" + (f" in {out}" if out is not None and written else "")
     print_line(stderr_console(), note + (f"; left out: {reasons}" if reasons else ""))
     print_left_out(unreadable)
     raise typer.Exit(0 if written else 1)
 
 
 def _replace_file(rows: Iterable[dict[str, Any]], out: Path) -> int:
-    """Replace a file with rows; if that fails, the file stays unchanged. Returns the number of rows."""
+    """Replace a file with rows; if that fails or there are none, it stays unchanged. Returns the number of rows."""
     if out.exists() and not out.is_file():  # such as a pipe
         with out.open("w", encoding="utf-8") as file:
             return _write(rows, file)
@@ -70,7 +70,8 @@ def _replace_file(rows: Iterable[dict[str, Any]], out: Path) -> int:
     try:
         with new.open("w", encoding="utf-8") as file:
             written = _write(rows, file)
-        new.replace(out)
+        if written:
+            new.replace(out)
     finally:
         new.unlink(missing_ok=True)
     return written

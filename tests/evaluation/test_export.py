@@ -351,5 +351,11 @@ def test_the_command_writes_lines_and_says_what_it_left_out(tmp_path: Path) -> N
     done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--format", "dpo"])
     assert done.exit_code == 0
     assert json.loads(done.stdout)["metadata"]["rejected"]["passed"] is False
-    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--min-reward", "9"])
-    assert done.exit_code == 1
+    before = out.read_text()
+    for place in (out, tmp_path / "new.jsonl"):
+        command = ["export", str(tmp_path / "run"), "--min-reward", "9", "--out", str(place)]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 1
+        assert done.stderr.startswith("0 lines of sft; left out: ")
+    assert out.read_text() == before
+    assert [path.name for path in tmp_path.glob("*.jsonl")] == []
