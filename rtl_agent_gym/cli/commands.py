@@ -14,6 +14,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Sequence
+from itertools import pairwise
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -48,14 +50,21 @@ COMMANDS = {
 
 
 class _Command(TyperCommand):
-    """A command whose numbers must be finite: NaN would pass the bounds of an option, and no option allows infinity."""
+    """A command whose numbers must be finite and whose paths must not be empty.
+
+    NaN would pass the bounds of an option, and no option allows infinity. An empty path, such as that of an unset
+    variable, would be the current folder.
+    """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        empty = {flag for flag, value in pairwise(args) if not value} | {word[:-1] for word in args if word[-1:] == "="}
         rest = super().parse_args(ctx, args)
         for option in list[Any](self.params):
             value = ctx.params.get(option.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise typer.BadParameter(f"{value} is not a finite number.", ctx=ctx, param=option)
+            if isinstance(value, Path) and not empty.isdisjoint(option.opts):
+                raise typer.BadParameter("the path is empty.", ctx=ctx, param=option)
         return rest
 
 
@@ -77,6 +86,8 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
         module = importlib.import_module(f".{place[0] if place else name}", __package__)
         command = getattr(module, function)
         if isinstance(command, typer.Typer):
+            for each in command.registered_commands:
+                each.cls = _Command
             made.add_typer(command, name=name)
         else:
             made.command(name, cls=getattr(module, "COMMAND_CLASS", _Command))(command)
