@@ -235,6 +235,8 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
 
     @model_validator(mode="after")
     def _check_combinations(self) -> TrainOptions:
+        if not self.log_path:
+            raise ValueError("log_path: the path is empty; name a folder for the run")
         tested = self.reward_config().simulate
         if self.curriculum in ("pass_rate", "edge") and not tested:
             raise ValueError(f"curriculum: {self.curriculum} needs the verdicts of hidden tests; choose another reward")

@@ -27,7 +27,7 @@ from ..problems.notes import Rows
 from ..scoring.cache import default_cache_dir
 from ..scoring.options import GradingOptions
 from ..scoring.scorer import scorable
-from ..visible import without_secrets
+from ..visible import plural, without_secrets
 from .advantages import has_weak_tests
 from .options import SftOptions, TrainOptions, with_older_names
 from .run_folder import ENGINE
@@ -41,6 +41,12 @@ HUB_PATIENCE = 3.0
 """Seconds to wait for the hub's answer."""
 
 _REMEDY = "choose baseline=running, or group_size=2 or more"
+
+_FOR_TEACHERS: Mapping[str, float | None] = {
+    "kl_penalty_coef": 0, "kl_discount_factor": 0, "kl_clip": None, "kl_budget": None, "kl_weight_thinking": 1,
+    "kl_weight_text": 1, "kl_weight_call": 1, "teacher_renderer_name": None, "teacher_system_prompt": None,
+}  # fmt: skip
+"""Options that have an effect only with a teacher, each with a value that has none."""
 
 
 @dataclass(frozen=True)
@@ -457,8 +463,9 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
             "control: permuted_rewards needs rewards that have an effect (reward_coef) and two problems to train on; "
             f"got reward_coef={o.reward_coef:g} and {len(plan.problems)} problem(s)"
         )
-    if not o.distils and o.kl_penalty_coef > 0 and "kl_penalty_coef" in given:
-        warnings.append("kl_penalty_coef: has no effect without a teacher; name one with teacher_model")
+    for name, without in _FOR_TEACHERS.items() if not o.distils else ():
+        if name in given and getattr(o, name) != without:
+            warnings.append(f"{name}: has no effect without a teacher; name one with teacher_model")
     for name in ("teacher_model", "teachers") if o.kl_penalty_coef == 0 else ():
         if name in given and getattr(o, name):
             warnings.append(f"{name}: has no effect with kl_penalty_coef=0; give kl_penalty_coef, too")
@@ -473,7 +480,19 @@ def _check_effects(plan: Plan, given: Mapping[str, Any]) -> tuple[str, ...]:
             "loss and the teacher assume temperature 1: importance weights are not 1, and the KL is not that of the "
             "model; choose temperature=1 unless this is intended"
         )
-    return tuple(warnings)
+    return (*warnings, *_check_rate(o, given))
+
+
+def _check_rate(o: TrainOptions, given: Mapping[str, Any]) -> list[str]:
+    """Warnings about options of the learning rate that do not have the effect that they suggest."""
+    warnings = []
+    if "lr_final" in given and o.lr_schedule == "constant":
+        warnings.append("lr_final: has no effect with lr_schedule=constant; choose lr_schedule=linear")
+    if "warmup_steps" in given and o.warmup_steps >= o.num_steps:
+        warnings.append(
+            f"warmup_steps: the run ends after {plural(o.num_steps, 'step')}, before the full learning_rate"
+        )
+    return warnings
 
 
 def _check_weak(plan: Plan) -> list[str]:
@@ -527,9 +546,11 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
     data = load_data(plan, o)
     if not data.train:
         raise UsageError(f"episodes: there is no episode to train on; {data.reasons()}")
+    o = o.model_copy(update={"num_steps": data.steps(o.batch_size, o.epochs)})
     return replace(
         plan,
-        options=o.model_copy(update={"num_steps": data.steps(o.batch_size, o.epochs)}),
+        options=o,
+        warnings=(*plan.warnings, *_check_rate(o, given)),
         problems=plan.problems if o.eval_episodes else [],
         supervised=data,
     )

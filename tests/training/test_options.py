@@ -352,6 +352,24 @@ def test_other_temperatures_and_a_kl_without_a_teacher_are_told_of(monkeypatch: 
     assert any("the service does not document" in one for one in plan_run({"temperature": "0.7"}).warnings)
 
 
+def test_options_without_an_effect_are_told_of() -> None:
+    of_teachers = {"kl_clip": "1", "kl_weight_text": "0", "teacher_system_prompt": "Be terse."}
+    rate = {"lr_final": "0.1", "lr_schedule": "constant", "warmup_steps": "3", "num_steps": "3"}
+    assert [*plan_run(of_teachers | rate, rl=True).warnings] == [
+        *(f"{name}: has no effect without a teacher; name one with teacher_model" for name in of_teachers),
+        "lr_final: has no effect with lr_schedule=constant; choose lr_schedule=linear",
+        "warmup_steps: the run ends after 3 steps, before the full learning_rate",
+    ]
+    assert plan_run(of_teachers | {"teacher_model": "small", "kl_penalty_coef": "0.5"}, rl=True).warnings == ()
+    assert plan_run({"kl_clip": "none", "kl_weight_text": "1"}, rl=True).warnings == ()
+    assert plan_run({"lr_final": "0.1", "lr_schedule": "linear", "warmup_steps": "3", "num_steps": "4"}).warnings == ()
+
+
+def test_the_run_has_a_folder() -> None:
+    with pytest.raises(UsageError, match=r"^log_path: the path is empty"):
+        plan_run({"log_path": ""})
+
+
 def test_a_base_model_that_was_taught_a_dialect_can_be_named_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TINKER_API_KEY", "tml-k")
     made = plan_run({"student_model": "Qwen/Qwen3-8B-Base", "renderer_name": "qwen3_instruct"})

@@ -262,6 +262,10 @@ def test_wrong_options(tmp_path: Path, qwen: Renderer, home: Path) -> None:
     failed = recorded(tmp_path / "f", qwen, passed=False)
     with pytest.raises(UsageError, match=r"^episodes: .*1 did not pass"):
         plan_sft({**student, "episodes": str(failed)})
+    right = {**student, "episodes": str(recorded(tmp_path / "p", qwen))}
+    assert plan_sft(right).warnings == ()
+    [warning] = plan_sft({**right, "warmup_steps": "1"}).warnings
+    assert warning == "warmup_steps: the run ends after 1 step, before the full learning_rate"
 
 
 def episodes(count: int) -> list[EncodedEpisode]:
