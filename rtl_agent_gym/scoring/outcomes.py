@@ -67,7 +67,8 @@ class Item:
         simulations = self.simulations
         if not simulations and self.outcome in ("failed", "error"):
             simulations = [dict.fromkeys(expected, "error")]
-        short = self.name.rsplit("/", 1)[-1]
+        file, *rest = self.name.split("::")  # a parameter may contain a slash
+        short = "::".join([file.rsplit("/", 1)[-1], *rest])
         found = [
             TestOutcome(name=f"{short}/{test}", outcome=outcome)
             for simulation in simulations
