@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, near_matches
 from .families import ALIASES
 from .gpt_oss import GPT_OSS_NAMES, GptOssRenderer
 from .library import LIBRARY_NAMES, LibraryRenderer
@@ -24,6 +24,7 @@ __all__ = [
     "ToolCall",
     "get_renderer",
     "is_renderer_name",
+    "near_renderers",
     "renderer_named",
     "with_notes",
 ]
@@ -49,7 +50,7 @@ def get_renderer(name: str, tokenizer: Any = None) -> Renderer:
         return GptOssRenderer(name)
     if name in LIBRARY_NAMES:
         return LibraryRenderer(name, tokenizer)
-    raise UsageError(f"no renderer {name!r}; choose one of {', '.join(RENDERER_NAMES)}")
+    raise UsageError(f"no renderer {name!r}; {near_renderers(name)}")
 
 
 def renderer_named(name: str, tokenizer: Any = None) -> Renderer:
@@ -70,6 +71,11 @@ def renderer_named(name: str, tokenizer: Any = None) -> Renderer:
     if not (isinstance(found, type) and issubclass(found, Renderer)):
         raise UsageError(f"renderer {name!r} is not a subclass of rtl_agent_gym.renderers.Renderer")
     return found(name, tokenizer)
+
+
+def near_renderers(name: str) -> str:
+    """A clause for an error message about the unknown `name`: the most similar dialects, or if none is, all of them."""
+    return near_matches(name, RENDERER_NAMES, f"choose one of {', '.join(RENDERER_NAMES)}")
 
 
 def is_renderer_name(name: str) -> bool:

@@ -36,7 +36,7 @@ from ..options import (
 )
 from ..policies.agents import INSIDE
 from ..problems.paths import text_of_option
-from ..renderers import RENDERER_NAMES, is_renderer_name
+from ..renderers import is_renderer_name, near_renderers
 from ..scoring import RewardWeights
 
 LogDirBehavior = Literal["ask", "resume", "delete", "raise"]
@@ -243,7 +243,7 @@ class TrainOptions(ClusterOptions, SandboxOptions, EpisodeOptions, ProblemOption
         for name in ("renderer_name", "teacher_renderer_name"):
             value = getattr(self, name)
             if value is not None and not is_renderer_name(value):
-                raise ValueError(f"{name}: unknown renderer {value!r}; choose one of {', '.join(RENDERER_NAMES)}")
+                raise ValueError(f"{name}: unknown renderer {value!r}; {near_renderers(value)}")
         if self.harness_feedback and self.env == "single_turn":
             raise ValueError("harness_feedback: env=single_turn has no turns to submit in; choose env=agentic")
         if self.agent != "none":

@@ -455,8 +455,10 @@ def test_more_calls_than_are_read_are_malformed() -> None:
 def test_names_of_the_library_and_of_the_cookbook_are_accepted() -> None:
     for name in [*VARIANTS, *ALIASES]:
         assert get_renderer(name).name == ALIASES.get(name, name)
-    with pytest.raises(UsageError, match=r"no renderer 'qwen9'.*qwen3_instruct.*gpt_oss.*qwen3_5"):
-        get_renderer("qwen9")
+    with pytest.raises(UsageError, match=r"no renderer 'mine'.*qwen3_instruct.*gpt_oss.*qwen3_5"):
+        get_renderer("mine")
+    with pytest.raises(UsageError, match=r"^no renderer 'qwen3_instrct'; did you mean qwen3_instruct"):
+        get_renderer("qwen3_instrct")
 
 
 def test_the_text_side_needs_no_vocabulary() -> None:
