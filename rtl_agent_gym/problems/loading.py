@@ -15,7 +15,7 @@ from .model import DIFFICULTIES, Problem, parse_category, parse_difficulty
 from .notes import Rows, keep_rows
 from .paths import expand_home
 from .registry import Located, find_reader
-from .rows import SUFFIXES, Place, problem_from_row, read_rows
+from .rows import SUFFIXES, Place, id_fault, problem_from_row, read_rows
 
 BUNDLED = "bundled"
 """The name of the source that is part of the package."""
@@ -261,7 +261,13 @@ def scan_problems(source: Source) -> Iterator[Problem | ProblemError]:
 
 def _rows(source: str | os.PathLike[str]) -> Iterator[Located]:
     if isinstance(source, str) and (read := find_reader(source)) is not None:
-        yield from read(source)
+        for pair in read(source):
+            if not isinstance(pair, tuple) or not isinstance(pair[0], Problem | ProblemError):
+                got = type(pair[0] if isinstance(pair, tuple) else pair).__name__
+                raise UsageError(
+                    f"{source!r}: its plug-in yields {got}; expected pairs of Problem (or error) and Place"
+                )
+            yield pair
         return
     source_files = find_files(source)
     empty = True
@@ -296,10 +302,13 @@ def _given(problems: Sequence[Problem]) -> Iterator[Located]:
 
 
 def _unique(items: Iterator[Located]) -> Iterator[Problem | ProblemError]:
-    """Replace a problem with a repeated id by an error that names both places."""
+    """Replace a problem with an invalid or a repeated id by an error; the latter names both places."""
     seen: dict[str, Place] = {}
     for item, place in items:
         if isinstance(item, Problem):
+            if fault := id_fault(item.id):
+                yield place.error(fault, field="id")
+                continue
             if item.id in seen:
                 message = f"the id is repeated, here and at {seen[item.id]}; ids are unique in a source"
                 yield place.error(message, field="id", problem_id=item.id)

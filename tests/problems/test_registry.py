@@ -26,6 +26,14 @@ def read(source):
         problem = Problem(id=name, category=3, difficulty="easy", prompt="Do it.")
         yield (place.error("broken") if name == "broken" else problem), place
 
+def alone(source):
+    for problem, _ in read(source):
+        yield problem
+
+def rows(source):
+    for problem, place in read(source):
+        yield dict(problem), place
+
 def harder(source):
     for number, problem in enumerate(load_problems(source.rpartition("+")[0]), 1):
         yield problem.model_copy(update={"id": problem.id + "_harder", "difficulty": "hard"}), Place(source, number)
@@ -37,6 +45,8 @@ My_suite2 = my_plug_in:read
 +harder = my_plug_in:harder
 +My_harder = my_plug_in:harder
 absent = my_plug_in:nothing
+alone = my_plug_in:alone
+rows = my_plug_in:rows
 family = my_plug_in:read
 """
 
@@ -69,6 +79,18 @@ def test_another_package_adds_sources(suite: str, suffix: str) -> None:
         load_problems(f"{suite}:")
     with pytest.raises(UsageError, match=r"plug-in absent = my_plug_in:nothing cannot be loaded"):
         load_problems("absent:x")
+
+
+@pytest.mark.usefixtures("_installed")
+def test_what_a_plug_in_yields_is_checked() -> None:
+    for suite, got in (("alone", "Problem"), ("rows", "dict")):
+        with pytest.raises(UsageError, match=rf"^'{suite}:a': its plug-in yields {got}; expected pairs of Problem"):
+            load_problems(f"{suite}:a")
+    first, second = scan_problems("my-suite:a,../b")  # ids become names of files
+    assert not isinstance(first, ProblemError)
+    assert str(second).startswith("my-suite:a,../b:2: id: '../b' is not an id")
+    with pytest.raises(ProblemError, match=r"^entry 0: id: 'a/b' is not an id"):
+        load_problems([first.model_copy(update={"id": "a/b"})])
 
 
 @pytest.mark.usefixtures("_installed")
