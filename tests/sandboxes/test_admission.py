@@ -202,6 +202,14 @@ def test_limits_come_from_the_daemon_and_are_replaced_by_variables() -> None:
     assert Limits.of({}, local=False, given={"cpus": 0.5}).cpus == 0.5
 
 
+def test_the_lowest_limit_of_this_process_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, number in (("group_memory", 30 << 30), ("job_memory", 20 << 30), ("group_cpus", 3.0), ("job_cpus", 4.0)):
+        monkeypatch.setattr(admission, name, lambda number=number: number)
+    found = Limits.of(INFO, local=True)
+    assert (found.memory, found.cpus) == (int(MEMORY_SHARE * (20 << 30)), 3.0)
+    assert Limits.of(INFO, local=False).cpus == 16
+
+
 def test_a_limit_far_above_the_machines_memory_is_refused_at_once() -> None:
     assert Limits.of(INFO, local=True, given={"memory": 200 << 30}).memory == 200 << 30
     with pytest.raises(UsageError, match=r"^sandbox_limits: memory=10238976M is far more than .*'s 102400M"):
@@ -253,7 +261,11 @@ def test_weak_limits_are_accepted_by_a_1_only(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_all_sandboxes_together_reserve_no_more_memory_than_there_is() -> None:
-    permits = Budget(LIMITS).permits
+    budget = Budget(LIMITS)
+    permits = budget.permits
+    assert budget.memory(SandboxSpec(memory=32 << 20)) == 32 << 20
+    assert budget.memory(SandboxSpec(memory=1 << 30)) == RESERVED["agent"]
+    assert permits["scoring"].capacity >= LIMITS.cpus * RESERVED["scoring"]  # as many as are graded at once
     assert permits["agent"].capacity + permits["scoring"].capacity + permits["waiting"].capacity == LIMITS.memory
 
 

@@ -167,6 +167,14 @@ def test_results_that_a_killed_simulation_left_are_no_forgery_of_the_machines(
         assert check_report(found, make_problem()) == expected
 
 
+def test_failures_that_an_exit_status_cannot_tell_are_the_machines_if_it_caused_them() -> None:
+    plan = {"kind": "plan", "item": "", "process": 1, "file": "x.xml", "tests": [f"t{at}" for at in range(256)]}
+    service = {"code": 0, "fault": None, "messages": [plan]}
+    with pytest.raises(HarnessError):
+        check_report(report(service={**service, "signals": [KILL]}, faults=[]), make_problem())
+    assert not check_report(report(service=service, faults=[]), make_problem()).out
+
+
 def test_messages_that_were_lost_are_the_machines_fault_however_the_services_ended() -> None:
     found = report(service={"code": 0, "fault": None, "messages": []}, faults=["a witness lost its connection"])
     with pytest.raises(HarnessError, match="a witness lost its connection"):

@@ -52,6 +52,11 @@ def test_what_is_held_reaches_the_disk_only_when_it_is_vouched_for(tmp_path: Pat
     held.keep()
     assert held.get("b" * 64) is None
     assert held.get("a" * 64) == GRADING
+    for key in "cd":  # a second canary began before the first one had passed
+        held.put(key * 64, GRADING)
+        held.seal()
+    held.keep()
+    assert disk.get("c" * 64) == disk.get("d" * 64) == GRADING
 
 
 def test_every_part_of_the_key_counts() -> None:

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from rtl_agent_gym.scoring.blame import MemoryUse
 from rtl_agent_gym.scoring.grader.messages import Message, Phase, ProcessReport, Results, ServiceReport
 from rtl_agent_gym.scoring.grading import Grading, honest_places, judge_run
-from rtl_agent_gym.scoring.harness import Defences, HarnessRun
+from rtl_agent_gym.scoring.harness import Defences, HarnessRun, scoring_limits
 from rtl_agent_gym.scoring.outcomes import Ran, account, share
 from rtl_agent_gym.scoring.score import RewardWeights
 from rtl_agent_gym.scoring.submission import sift
@@ -85,6 +86,12 @@ def test_skipped_tests_count_for_nothing() -> None:
     assert share(account(heard).tests("service", 0)) == (1, 1)
 
 
+def test_a_process_that_announced_no_tests_reports_none() -> None:
+    """Such as a fork of the simulator."""
+    fork: Message = {"kind": "test", "item": ITEM, "process": 2, "test": "a", "outcome": "passed"}
+    assert names([*simulation(a="failed"), fork, *item(call="failed")], 1) == [(f"{A}/a", "failed")]
+
+
 def test_results_that_nobody_saw_are_a_violation() -> None:
     assert account([results(1, 0)]).violations
     assert account([*simulation(a="failed"), results(1, 0)]).violations
@@ -129,14 +136,16 @@ def test_guards_report_violations_compilations_and_complaints() -> None:
             "build": None,
         },
         {"kind": "compiler", "code": 0, "text": "", "violations": [], "refusals": [], "build": None},
+        {"kind": "compiler", "code": 1, "text": "later", "violations": [], "refusals": [], "build": None},
+        {"kind": "compiler", "code": None, "text": "", "violations": [], "refusals": ["b:1: x"], "build": None},
         {"kind": "simulator", "violations": ["a:1: x"], "refusals": ["a:2: $foo"]},
         {"kind": "simulator", "violations": ["a:1: x"], "refusals": []},
     ]
     found = account(heard)
-    assert found.compiled == [False, True]
+    assert found.compiled == [False, True, False]  # one was not started
     assert found.compiler == "rtl/a.sv:1: syntax error"
     assert found.violations == ["a:1: x"]
-    assert found.complaints == ["a:2: $foo"]
+    assert found.complaints == ["b:1: x", "a:2: $foo"]
 
 
 SEVEN = {f"t{n}": "passed" for n in range(7)}
@@ -152,6 +161,15 @@ SEVEN = {f"t{n}": "passed" for n in range(7)}
         ([*item(call="skipped"), *item("src/test_runner.py::test_b")], 0, [1.0]),
         # A test counts if it passed in every simulation of its item.
         ([*simulation(a="passed", b="passed"), *simulation(a="passed", b="failed"), *item(call="failed")], 1, [0.5]),
+        (
+            [
+                *simulation(a="failed", b="passed", c="passed"),
+                *simulation(a="passed", b="failed", c="passed"),
+                *item(call="failed"),
+            ],
+            1,
+            [1 / 3],
+        ),
         # As when the second configuration does not compile: what it would have shown is not known.
         ([*simulation(**SEVEN), *item(call="failed")], 1, [0.0]),
         # A service that fails after everything passed earns nothing.
@@ -202,6 +220,9 @@ def test_as_many_failures_as_an_exit_status_cannot_tell() -> None:
 
     assert [failing(number) for number in (0, 1, 255, 256, 257, 512)] == [False, False, False, True, False, True]
     assert not failing(256, ITEM)
+    all_fail = simulation("", **{f"t{at}": "failed" for at in range(256)})
+    assert not account([*all_fail, *simulation("", a="failed")]).wraps  # only the last one decides the status
+    assert account([*simulation("", a="failed"), *all_fail]).wraps
 
 
 def test_places_are_looked_up_where_a_line_directive_moves_them() -> None:
@@ -248,10 +269,10 @@ def test_a_verdict_needs_every_service_and_no_violation() -> None:
 def test_a_service_that_ends_before_it_has_measured_anything_earns_nothing() -> None:
     """Although the given design passes the other tests, as an unchanged one does."""
     submission = sift(make_problem(harness={"src/quality.json": "{}"}), {TARGET: GOLDEN})
-    tests = service("tests", 0, [*simulation(a="passed"), *item()])
 
-    def judged(code: int, *heard: Message) -> Grading:
-        run = HarnessRun((tests, service("quality", code, list(heard))))
+    def judged(code: int, *heard: Message, tests: int | None = 0) -> Grading:
+        others = service("tests", tests, [*simulation(a="passed"), *item()])
+        run = HarnessRun((others, service("quality", code, list(heard))))
         return judge_run(Grading(), submission, run, Defences())
 
     ended = judged(2)
@@ -259,6 +280,8 @@ def test_a_service_that_ends_before_it_has_measured_anything_earns_nothing() -> 
     measured = item("test_quality", call="failed")
     measured[1]["measures"] = {"quality": 0.4, "why": "some"}
     assert (judged(1, *measured).credit, judged(1, *measured).measures["quality"]) == (0.4, 0.4)
+    for code in (1, None):  # the tests fail, or never end
+        assert judged(1, *measured, tests=code).credit == 0.0
 
 
 def test_a_violation_of_several_services_counts_once() -> None:
@@ -272,14 +295,26 @@ def test_an_attempt_on_the_grader_earns_no_credit_even_with_a_right_design() -> 
     run = HarnessRun((service("a", 0, [*simulation(a="passed"), *item()]),))
     grading = judge_run(static, submission, run, Defences())
     score = grading.score(RewardWeights.preset("dense"), submission, seconds=1.0, retries=0)
-    assert (score.passed, score.credit, score.reward) == (False, 0.0, 0.4)
+    assert (score.passed, score.credit, score.reward, score.tests_passed) == (False, 0.0, 0.4, 0)
+    measured = item()
+    measured[1]["measures"] = {"coverage": 1.0, "quality": 1.0}
+    run = HarnessRun((service("a", 0, [*simulation(a="passed"), *measured]),))
+    grading = judge_run(static, submission, run, Defences())
+    score = grading.score(RewardWeights(partial_tests=True, coverage=1.0), submission, seconds=1.0, retries=0)
+    assert (score.credit, score.coverage, score.quality, score.reward) == (0.0, 0.0, 0.0, 0.4)
 
 
 def test_what_the_clock_ended_may_end_otherwise_in_another_grading() -> None:
     submission = sift(make_problem(), {TARGET: GOLDEN})
 
-    def repeatable(code: int | None) -> bool:
-        run = HarnessRun((service("a", code, simulation(a="silent")),))
-        return judge_run(Grading(format=1.0, syntax=1.0), submission, run, Defences()).repeatable
+    def judged(code: int | None, memory: MemoryUse) -> Grading:
+        run = HarnessRun((service("a", code, simulation(a="silent")),), memory=memory)
+        return judge_run(Grading(format=1.0, syntax=1.0), submission, run, Defences())
 
-    assert [repeatable(code) for code in (1, None)] == [True, False]
+    found = [judged(code, MemoryUse()) for code in (1, None)]
+    assert [grading.repeatable for grading in found] == [True, False]
+    assert [grading.compile for grading in found] == [1.0, 0.0]  # it is unknown what would have been compiled
+    # So it is with memory, unless the limit is the one of every grading.
+    limit = scoring_limits()["memory"]
+    used = [MemoryUse(True, limit), MemoryUse(True, limit // 2), MemoryUse(True, limit, own=False)]
+    assert [judged(1, memory).repeatable for memory in used] == [True, False, False]

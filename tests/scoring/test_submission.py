@@ -74,9 +74,10 @@ def test_the_digest_tells_submissions_apart() -> None:
             {"rtl/a": "x"},
             {"rtl/a": "", "rtl/b": ""},
             {"src/conftest.py": ""},
+            {"rtl/a": "x", "rtl/a/b": "y"},  # a fault, of which no file is graded
         )
     }
-    assert len(digests) == 6
+    assert len(digests) == 7
     assert sift(problem, {"rtl/a": "x"}).digest == sift(problem, {"rtl/a": b"x", "notes": "y"}).digest
 
 
