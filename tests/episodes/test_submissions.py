@@ -398,6 +398,8 @@ async def test_each_submission_has_stimuli_of_its_own_and_the_end_the_problems(a
         drawn.append(grader.seeds)
     assert drawn[0] == drawn[1]  # a replay draws the same
     assert len({seed for seeds in drawn for seed in seeds}) == 5
+    other = arbiter.model_copy(update={"harness": {**arbiter.harness, "src/more.py": ""}})
+    assert stimuli_seed(other, 1, 1) != stimuli_seed(arbiter, 1, 1)  # an agent knows the name, but no hidden file
 
 
 def test_siblings_in_training_share_no_stimuli(arbiter: Problem) -> None:

@@ -88,12 +88,12 @@ async def test_a_turn_without_calls_may_have_changed_files(arbiter: Problem) -> 
 
 async def test_a_submission_is_what_is_known_of_a_turn_unless_a_command_follows_it(arbiter: Problem) -> None:
     command = CommandResult("", 0)
-    submitted = Submitted("", 0, submission=Submission(1, 2, score(1.4), fraction=1.0, reward=0.0))
+    submitted = Submitted("", 0, submission=Submission(1, 2, score(1.4), fraction=1.0, reward=0.25))
     for results, expected in (([submitted], 1.4), ([command, submitted], 1.4), ([submitted, command], 0.4)):
         rewards = rewards_of(arbiter)
         played = [Turn(1, Action("command", ("x",)), tuple(results)), turn(2)]
         rewards.after(played[0], files(0.4))
-        assert await rewards.values(played, score(1.4)) == pytest.approx([expected, 1.4 - expected])
+        assert await rewards.values(played, score(1.4)) == pytest.approx([expected + 0.25, 1.4 - expected])
 
 
 async def test_a_turn_after_a_submission_is_graded_if_it_changes_the_submitted_files(arbiter: Problem) -> None:
@@ -112,6 +112,19 @@ def test_problems_of_one_name_share_no_gradings(arbiter: Problem) -> None:
     other = arbiter.model_copy(update={"harness": arbiter.harness | {"src/more.py": "pass"}})
     keys = {rewards_of(problem)._key(files(1.0)) for problem in (arbiter, other)}
     assert len(keys) == 2
+    rewards = rewards_of(arbiter)
+    assert len({rewards._key(found) for found in ({"rtl/a": "bc"}, {"rtl/ab": "c"}, {"rtl/abc": ""})}) == 3
+
+
+async def test_neither_given_files_nor_a_cached_score_take_time(arbiter: Problem) -> None:
+    async def grade(files: object) -> Score:
+        return score(0.4, seconds=9.0, cached=True)
+
+    rewards = TurnRewards(arbiter, "files", grade, TurnBudget(None))
+    for number, found in enumerate([arbiter.context, files(0.4)], 1):
+        rewards.after(turn(number), found)
+    assert await rewards.values([turn(number) for number in (1, 2, 3)], score(1.4)) == pytest.approx([0.0, 0.4, 1.0])
+    assert (rewards.numbers(), rewards.budget.spent) == ({"turns_graded": 1, "turn_grading_seconds": 0.0}, 0.0)
 
 
 async def test_a_file_name_need_not_be_utf_8(arbiter: Problem) -> None:

@@ -15,7 +15,7 @@ import pytest
 from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.prompt import episode_renderer
 from rtl_agent_gym.episodes.rules import EpisodeConfig
-from rtl_agent_gym.errors import SandboxError, SandboxLost, UsageError
+from rtl_agent_gym.errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from rtl_agent_gym.evaluation import Observer, play
 from rtl_agent_gym.policies import make_policy
 from rtl_agent_gym.policies.protocol import Completion
@@ -26,6 +26,7 @@ from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.sandboxes import CommandResult, DockerSandboxes, FoundFiles, SandboxSpec
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.transcripts import read_transcript
+from tests.arbiter import call
 from tests.counters import counted
 
 TARGET = "rtl/fixed_priority_arbiter.sv"
@@ -143,6 +144,42 @@ async def test_all_turns_of_the_policy_count_as_acting(arbiter: Problem, monkeyp
     assert (played.turns, played.malformed, played.acting_seconds, played.seconds) == (2, 1, 2.0, 22.0)
 
 
+def with_sandbox(problem: Problem, **rules: Any) -> tuple[Episode, AsyncMock]:
+    """An episode in a shell that does nothing, and its sandbox."""
+    sandbox = AsyncMock(run=AsyncMock(return_value=CommandResult("", 0)))
+    sandbox.read_files.return_value, sandbox.oom_kills.return_value = FoundFiles({}), 0
+    provider, config = Mock(create=AsyncMock(return_value=sandbox)), EpisodeConfig(**rules)
+    return Episode(
+        problem, provider=provider, grader=Counting(), renderer=get_renderer("qwen3"), config=config
+    ), sandbox
+
+
+@pytest.mark.parametrize(
+    ("turns", "reason"),
+    [("good good good good", "max_turns"), ("bad good bad good", "max_turns"), ("good bad bad", "parse_error")],
+)
+async def test_when_an_episode_is_ended(arbiter: Problem, turns: str, reason: str) -> None:
+    episode, _ = with_sandbox(arbiter, max_turns=4, max_malformed=2)
+    async with episode:
+        await episode.start()
+        played = [await episode.step(call("ls") if turn == "good" else "<tool_call>") for turn in turns.split()]
+    assert [turn.stop_reason for turn in played] == [*[None] * (len(played) - 1), reason]
+
+
+async def test_files_that_the_machine_lost_are_not_graded_as_none(arbiter: Problem) -> None:
+    """Those that the agent's commands lost are."""
+    for error in (SandboxLost("gone"), SandboxBroken("full")):
+        episode, sandbox = with_sandbox(arbiter)
+        sandbox.read_files.side_effect = error
+        async with episode:
+            await episode.start()
+            if isinstance(error, SandboxBroken):
+                assert "nothing was left to grade: full" in (await episode.finish()).reason
+            else:
+                with pytest.raises(SandboxLost, match="gone"):
+                    await episode.finish()
+
+
 async def test_an_answer_that_never_comes_is_graded_as_nothing(arbiter: Problem) -> None:
     grader, before = Counting(), counted("episodes", outcome="failed")
     async with Episode(arbiter, grader=grader, renderer=get_renderer("qwen3"), config=ANSWER) as episode:
@@ -203,12 +240,15 @@ async def test_a_machines_fault_in_the_grading_is_raised(arbiter: Problem, tmp_p
         async def score(self, *_: Any, **__: Any) -> Score:
             raise SandboxError("the daemon is gone")
 
-    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
+    rules, before = EpisodeConfig(workspace="answer", transcript_dir=tmp_path), counted("episodes", outcome="fault")
     async with Episode(arbiter, grader=Broken(), renderer=get_renderer("qwen3"), config=rules) as episode:
         await episode.start()
         with pytest.raises(SandboxError, match="the daemon is gone"):
             await episode.step("nothing")
         assert episode.over
+        with pytest.raises(SandboxError, match="the daemon is gone"):
+            await episode.finish()
+    assert counted("episodes", outcome="fault") == before + 1
     (path,) = tmp_path.iterdir()
     end = read_transcript(path).end
     assert end is not None
