@@ -21,6 +21,7 @@ from rtl_agent_gym.training.advantages import RunningMeans, centred_rewards, cen
 from rtl_agent_gym.training.datums import Example, example_metrics, make_examples
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.rollouts import PlayedGroup, Rollout
+from rtl_agent_gym.training.teachers import Judgement
 
 GO = (0.3, 0.8, 0.6)
 """The probability of another turn after turns 1, 2 and 3; after the fourth the episode ends."""
@@ -157,6 +158,23 @@ def test_each_token_has_what_is_earned_from_its_turn_on(problem: Problem) -> Non
     assert second == pytest.approx([0.0, -0.2, 0.0, -0.25, -0.25, 0.0, 0.25, 0.25, 0.25])
     first, second = advantages(without, problem)
     assert first == pytest.approx([0.0, 0.2, 0.0, 0.2, 0.2])
+
+
+def test_each_token_has_the_teachers_judgement_of_itself(problem: Problem) -> None:
+    """Judgements count all tokens, and targets begin with the second."""
+    [played] = [rollout(problem, [0.0, 0.0])]  # its tokens are 1 2 10 9 11 11, the last two of one turn
+    kl, mask = [0.0, 0.0, 0.1, 0.0, 0.2, 0.3], [0.0, 0.0, 1.0, 0.0, 1.0, 1.0]
+    top = [[(20 + place, -1.0)] if sampled else [] for place, sampled in enumerate(mask)]
+
+    def inputs(**options: Any) -> dict[str, list[Any]]:
+        given = TrainOptions.build({"kl_penalty_coef": 1.0, "reward_coef": 0.0} | options)
+        [example] = make_examples([PlayedGroup(problem, [played])], given, RunningMeans())
+        example.judgement = Judgement(kl, mask, top)
+        example.set_advantages(given, None)
+        return {name: values.to_torch().tolist() for name, values in example.datum.loss_fn_inputs.items()}
+
+    assert inputs()["advantages"] == pytest.approx([0.0, -0.1, 0.0, -0.2, -0.3])
+    assert inputs(kl_top_k=1)["target_tokens"] == [[2, 0], [10, 22], [9, 0], [11, 24], [11, 25]]
 
 
 def test_a_long_episode_counts_as_much_as_a_short_one_in_the_size_of_the_rewards(problem: Problem) -> None:
