@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from rtl_agent_gym.retries import EPISODE, GRADING, REQUEST, START, STEP, STEP_EPISODES, Retry
+from rtl_agent_gym import retries
+from rtl_agent_gym.errors import SandboxLost, UsageError
+from rtl_agent_gym.retries import EPISODE, GRADING, REQUEST, START, STEP, STEP_EPISODES, Retries, Retry, retrying
 
 
 @pytest.mark.parametrize(
@@ -40,3 +42,19 @@ async def test_the_last_error_is_raised_and_a_permanent_one_at_once() -> None:
     with pytest.raises(ValueError, match="never"):
         await row.retrying(lambda error: isinstance(error, OSError))(work, ValueError("never"))
     assert tried == ["again"] * 3 + ["never"]
+
+
+async def test_a_grading_is_repeated_for_the_machine_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retries, "GRADING", GRADING._replace(first=0.0))
+    tried: list[str] = []
+
+    async def work(error: Exception) -> None:
+        tried.append(str(error))
+        raise error
+
+    with pytest.raises(SandboxLost) as caught:
+        await retrying(lambda: work(SandboxLost("gone")), Retries(attempts=3))
+    assert caught.value.retries == 2
+    with pytest.raises(UsageError):
+        await retrying(lambda: work(UsageError("wrong")))
+    assert tried == ["gone"] * 3 + ["wrong"]

@@ -16,7 +16,7 @@ pytest.importorskip("tinker_cookbook")
 from rtl_agent_gym.envs.problem_order import Batches, Schedule
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig
 from rtl_agent_gym.episodes.episode import Episode
-from rtl_agent_gym.errors import SandboxLost
+from rtl_agent_gym.errors import RequestRefused, SandboxError, SandboxLost
 from rtl_agent_gym.evaluation.outcome import EpisodeResult
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.renderers import get_renderer
@@ -114,6 +114,33 @@ async def test_a_group_that_a_later_attempt_has_played_is_not_dropped(
 
     metrics = (await collected(tmp_path, play, rollout_retries=0)).metrics(tested=False)
     assert (metrics["rollouts/faults"], metrics["rollouts/groups_dropped"]) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("faults", "kept"),
+    [
+        ([SandboxLost("gone"), None], 1),  # enough survived
+        ([RequestRefused("no"), SandboxLost("gone")], 2),  # not only refusals, so once more
+        ([SandboxLost("gone"), SandboxLost("gone"), RequestRefused("no"), RequestRefused("no")], 0),
+    ],
+)
+async def test_a_step_is_played_again_unless_the_service_refuses_all_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, faults: list[SandboxError | None], kept: int
+) -> None:
+    monkeypatch.setattr(rollouts, "STEP_EPISODES", STEP_EPISODES._replace(first=0.0))
+
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        if faults and (fault := faults.pop(0)) is not None:
+            raise fault
+        return episode(5, problem)
+
+    playing = collected(tmp_path, play, rollout_retries=0, min_survivors=1)
+    if kept:
+        assert [len(group.rollouts) for group in (await playing).groups] == [kept]
+    else:
+        with pytest.raises(RequestRefused, match="refused every episode of step 1"):
+            await playing
+    assert not faults
 
 
 async def test_an_episodes_seeds_are_those_of_the_run_its_name_and_the_turn(tmp_path: Path) -> None:
