@@ -15,6 +15,7 @@ from typing import Any
 
 from ..errors import RTLGymError, SandboxError, SandboxLost
 from ..problems import Problem
+from ..sandboxes.channel import SECOND_WAIT
 from ..scoring import rules_digest
 from .machine import Facts
 from .ray_cluster import first_line, release
@@ -93,15 +94,21 @@ class NodeClient:
 
         while not self.gone:
             await asyncio.sleep(ALIVE_SECONDS)
+            answer: asyncio.Future[None] = asyncio.ensure_future(self.actor.alive.remote())
             try:
-                async with asyncio.timeout(SILENCE_SECONDS):
-                    await self.actor.alive.remote()
+                # If this process itself was stopped, an answer that arrived meanwhile is read in the second wait.
+                for seconds in (SILENCE_SECONDS, SECOND_WAIT):
+                    if (await asyncio.wait([answer], timeout=seconds))[0]:
+                        answer.result()
+                        break
+                else:
+                    self.lose(f"it has not answered for {SILENCE_SECONDS:.0f} s")
             except exceptions.RayTaskError:  # this is an answer, too
                 pass
             except exceptions.RayError as error:
                 self.lose(first_line(error))
-            except TimeoutError:
-                self.lose(f"it has not answered for {SILENCE_SECONDS:.0f} s")
+            finally:
+                answer.cancel()
 
     def lose(self, why: str) -> None:
         """Record that it no longer answers. All waiting calls raise `SandboxLost`."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from types import SimpleNamespace
@@ -445,6 +446,7 @@ async def test_a_full_object_store_here_is_no_nodes_fault(monkeypatch: pytest.Mo
 async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_client, "ALIVE_SECONDS", 0.01)
     monkeypatch.setattr(node_client, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(node_client, "SECOND_WAIT", 0.05)
 
     class Silent:
         async def score(self) -> None:
@@ -459,6 +461,32 @@ async def test_a_machine_that_falls_silent_is_lost(monkeypatch: pytest.MonkeyPat
     assert {str(error) for error in found} == {"machine machine 0 is lost: it has not answered for 0 s"}
     assert machine.gone
     assert cluster.working == []
+
+
+async def test_a_machine_whose_answer_waits_while_this_process_is_stopped_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(node_client, "ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(node_client, "SILENCE_SECONDS", 0.5)
+    asked, done = asyncio.Event(), asyncio.Event()
+
+    class Well:
+        async def alive(self) -> None:
+            asked.set()
+            await asyncio.to_thread(time.sleep, 0.1)  # Ray's answers come from another thread, too
+
+        async def score(self) -> int:
+            await done.wait()
+            return 1
+
+    machine = cluster_of(Actor(Well())).machines["0"]
+    scoring = asyncio.ensure_future(machine.call("score"))
+    await asked.wait()
+    time.sleep(1.0)  # as a training step in the event loop's thread, or Ctrl-Z
+    await asyncio.sleep(0.1)
+    done.set()
+    assert await scoring == 1
+    assert not machine.lost
 
 
 async def test_a_machine_that_works_may_take_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
