@@ -45,6 +45,8 @@ from .streams import Answer, TokenStreams
 
 AGENTS = ("mini-swe-agent", *INSIDE)
 """The agents that `HarnessPolicy` knows."""
+LATE = 1.0
+"""Seconds by which the end of a program's time must be noticed late for this process itself to count as stopped."""
 SHOWN = 2000
 """Maximum bytes of a program's last output in messages."""
 _STATUS = re.compile(r"^\[(?:no output, )?(?:exit code (\d+)|timed out after .*)\](?:\n\[.*\])?\Z", re.MULTILINE)
@@ -351,6 +353,12 @@ class InsidePlayer(AgentPlayer):
             self._alarm = None
 
     def _on_alarm(self) -> None:
+        assert self._alarm is not None
+        if asyncio.get_running_loop().time() - self._alarm.when() > LATE:
+            # This process was stopped, and a request that came meanwhile is not read yet: the time begins again.
+            self._left = self._seconds
+            self._run_clock()
+            return
         self._silence = f"it was ended, as it did not ask its model for {self._seconds:g} s"
         self.end()
         self._killing = asyncio.ensure_future(self._kill())

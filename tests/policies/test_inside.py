@@ -8,6 +8,7 @@ import contextlib
 import json
 import re
 import sys
+import time
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -464,6 +465,27 @@ async def test_refused_requests_do_not_postpone_the_end_of_the_programs_time(mon
         assert player._alarm is not None
         assert player._alarm.when() == 10.0
     player.end()
+
+
+async def test_while_this_process_is_stopped_a_programs_time_does_not_end() -> None:
+    killed = asyncio.Event()
+
+    class Killed:
+        async def kill(self) -> None:
+            killed.set()
+
+    player = InsidePlayer(policy([]), "qwen3", None)
+    player._seconds = player._left = 0.3
+    player._process = Killed()  # type: ignore[assignment]
+    player._run_clock()
+    time.sleep(1.5)  # as Ctrl-Z and `fg`, or other work in the event loop's thread
+    await asyncio.sleep(0.1)
+    assert (player._silence, killed.is_set()) == ("", False)
+    player._wanted.set()
+    async with player.turn([]) as take:  # its request, which was not read meanwhile
+        take(Answer(ModelTurn(text="Go on."), "stop", 10, 5, InStream(1)))
+    await asyncio.wait_for(killed.wait(), 60)
+    assert player._silence == "it was ended, as it did not ask its model for 0.3 s"
 
 
 @pytest.mark.parametrize("answered", [False, True])
