@@ -96,7 +96,8 @@ async def _run(
     submission: SubmittedFiles, provider: SandboxProvider, files: Mapping[str, str]
 ) -> tuple[dict[str, Any], float]:
     """A run's result: the last line it printed, which the submission may have written, and whether it timed out; and
-    its wall time in seconds. A line that is not ASCII counts as empty: the harness's programs print JSON in ASCII.
+    its wall time in seconds, by the sandbox's clock: this process may have been stopped meanwhile. A line that is not
+    ASCII counts as empty: the harness's programs print JSON in ASCII.
 
     Raises:
         SandboxError: The machine failed.
@@ -108,14 +109,14 @@ async def _run(
         await sandbox.write_files({f"{FOLDER[1:]}/{name}": text for name, text in files.items()}, root="/")
         begun = time.monotonic()
         done = await sandbox.run(f"cd {FOLDER} && /venv/bin/python3 run.py", timeout=SECONDS, max_output=LONGEST)
+        seconds = done.seconds
         line = (done.output.strip().splitlines() or [""])[-1]
         kept = line.isascii() and len(json.dumps(line)) <= LONGEST
         result = {"output": line if kept else "", "late": done.timed_out}
         if await sandbox.lacked_memory():
             raise HarnessError(f"the machine had too little memory for a trial of {submission.problem.id}")
     except SandboxBroken:
-        pass
-    finally:
         seconds = time.monotonic() - begun
+    finally:
         await sandbox.close()
     return result, seconds

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -72,3 +73,24 @@ async def test_the_lines_of_a_round_are_limited_together(arbiter: Problem, monke
     assert await outputs(arbiter, [longest] * RUNS, monkeypatch) == ([""] * RUNS, IN_A_ROUND // LONGEST + 1)
     short = ["{}"] * (RUNS - 10)
     assert await outputs(arbiter, [*short, *[longest] * 10], monkeypatch) == ([""] * RUNS, RUNS - 1)
+
+
+@pytest.mark.parametrize(("seconds", "late"), [(0.001, False), (0.5, True)])
+async def test_the_time_of_all_runs_is_that_of_their_sandboxes(
+    seconds: float, late: bool, arbiter: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not that of this process, which may be stopped while a program runs."""
+
+    class Stopped(Prints):
+        async def run(self, command: str, **limits: object) -> CommandResult:
+            time.sleep(0.1)
+            return CommandResult(next(self.texts), 0, seconds=seconds)
+
+    async def ask(_submission: object, _provider: object, known: Mapping[str, Any]) -> dict[str, Any]:
+        return {"found": {}} if known["results"] else {"runs": {str(number): {} for number in range(4)}, "state": {}}
+
+    monkeypatch.setattr("rtl_agent_gym.scoring.trials._ask", ask)
+    monkeypatch.setattr("rtl_agent_gym.scoring.trials.IN_ALL", 0.2)
+    changed = arbiter.model_copy(update={"harness": {**arbiter.harness, PROGRAM: ""}})
+    provider = cast(SandboxProvider, Stopped(["{}"] * 4))
+    assert (await with_trials(SubmittedFiles(changed, {}), provider))[1] == late
