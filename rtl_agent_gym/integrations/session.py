@@ -223,15 +223,14 @@ class ToolSession:
     async def finish(self, reason: StopReason = "completed") -> Result:
         """Grade the current files, unless that has been done, and return the result. Idempotent.
 
-        Turns that still run because their caller was cancelled are awaited first.
+        Turns that still run because their caller was cancelled are awaited first. If this caller is cancelled, the
+        grading still runs to its end, for the next call.
 
         Raises:
             SandboxError: The machine failed, now or in an earlier turn.
         """
-        if self._turns:
-            await asyncio.wait(self._turns)
-        async with self._playing:
-            score = await self.episode.finish(reason)
+        episode = self.episode
+        score = await self._in_turn(lambda: episode.finish(reason))
         stop = self.episode.stop_reason or reason
         numbers = result_numbers(score, stop, self.episode.turns, self.episode.oom_kills)
         return Result(score, stop, numbers, tuple(self.episode.turn_rewards))
@@ -244,8 +243,9 @@ class ToolSession:
                 stack.push_async_callback(lease.release)
             if self._episode is not None:
                 stack.push_async_callback(self._episode.close)
-            for turn in self._turns:
-                turn.cancel()
+            if not self.over:  # otherwise they end by themselves, such as further calls of `finish`
+                for turn in self._turns:
+                    turn.cancel()
             if self._turns:
                 await asyncio.wait(self._turns)
 

@@ -33,6 +33,7 @@ from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.renderers import ToolCall, get_renderer
 from rtl_agent_gym.renderers.protocol import ANSWERED
 from rtl_agent_gym.sandboxes import admission
+from rtl_agent_gym.scoring.score import Score
 from tests.integrations.conformance import gray, solution
 from tests.sandboxes.providers import containers, kill
 from tests.waiting import soon
@@ -67,6 +68,11 @@ class TestOpening:
     def test_a_limit_of_tokens_needs_the_models_own_vocabulary(self) -> None:
         with pytest.raises(UsageError, match="vocabulary"):
             tool_opening(gray(), EpisodeConfig(max_prompt_tokens=100))
+
+
+async def _closed_after(finished: asyncio.Future[Any], session: ToolSession) -> None:
+    await finished
+    await session.close()
 
 
 @pytest.mark.docker
@@ -170,6 +176,32 @@ class TestSession:
         assert first.numbers["commands"] == 1 + len(solution())
         assert first.numbers["turns"] == 1
         assert first.numbers.get("oom_kills", 0) == 0
+
+    async def test_a_grading_outlives_its_caller_and_all_get_its_score(
+        self, session: ToolSession, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        grading, graded = asyncio.Event(), asyncio.Event()
+        score = Score(passed=True, reason="because")
+
+        async def grade(*_: object) -> Score:
+            assert not grading.is_set(), "it is graded once"
+            grading.set()
+            await graded.wait()
+            return score
+
+        monkeypatch.setattr(session.episode._submissions, "grade", grade)
+        first = asyncio.ensure_future(session.finish("max_tokens"))
+        await grading.wait()
+        first.cancel()  # as a framework's time limit does
+        await asyncio.wait([first])
+        others = [asyncio.ensure_future(session.finish("max_turns")) for _ in range(6)]
+        closing = asyncio.ensure_future(_closed_after(others[0], session))
+        await asyncio.sleep(0.1)
+        graded.set()
+        results = await asyncio.gather(*others)
+        await closing
+        assert {id(result.score) for result in results} == {id(score)}
+        assert {result.stop_reason for result in results} == {"max_tokens"}
 
     async def test_a_fault_stays_a_fault(self, session: ToolSession) -> None:
         kill(session.episode.sandbox)
