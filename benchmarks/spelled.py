@@ -7,16 +7,18 @@ problems of all splits, and on problems whose files lie.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import contextlib
 import json
 import random
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from deceived import lying_document, reading_something_else
-from learning_options import NO_TEACHER, Run, changed, given, summary
+from learning_options import NO_TEACHER, Run, changed, evaluate_all, given, local_config, summary
 
 from research.spelled import Spelled, play
 from rtl_agent_gym.demo import shipped
@@ -29,6 +31,7 @@ from rtl_agent_gym.renderers.protocol import TOOL
 from rtl_agent_gym.sources.families import FAMILIES, draw_members
 from rtl_agent_gym.sources.families.looking import LookingFamily
 from rtl_agent_gym.training.options import SftOptions
+from rtl_agent_gym.training.run_folder import RunFolder
 
 FAMILY = "accumulators"
 SPLITS = ("wordings", "names", "sizes", "operations")
@@ -45,6 +48,9 @@ PICTURE = {
 """The splits in the plot of a run, with their labels."""
 TRAINED = 2000
 """Number of problems that a run is trained on. With 400, the student probably memorized some of them."""
+ROUNDS, PLAYED, EPOCHS = 4, 1000, 4
+"""Rejection sampling: rounds, episodes of each, and how often those that passed are trained on. The runs with a reward
+play about as many episodes, 4,160."""
 _BUDGET = {"kl_budget": shipped.SPELLED.defaults["kl_budget"]}
 _NOT_SHARED = ("student_model", "teacher_model", "cvdp_jsonl_path", "kl_budget", "log_path")
 OPTIONS: dict[str, Any] = {
@@ -84,6 +90,7 @@ SPELLED = {
     ),
     "spelled-reward": SpelledRun("the reward alone", _REWARD),
     "spelled-both": SpelledRun("the reward and the teacher", {**_TESTED, "reward_coef": 1.0, **_BUDGET}),
+    "spelled-rejection": SpelledRun("rejection sampling: in rounds, supervised training on own episodes that passed"),
     "spelled-sft": SpelledRun("supervised training on right episodes"),
     "spelled-negated": SpelledRun("control: the KL with the opposite sign", {"control": "negated_kl"}),
     "spelled-permuted": SpelledRun(
@@ -100,20 +107,13 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do or continue a run, and return its result."""
     run = SPELLED[name]
     problems = source(TRAINED, seed, "train")
+    if name == "spelled-rejection":
+        return rejection(name, seed, sizes)
     if name == "spelled-sft":
         episodes = sizes.folder / f"{name}-{seed}.jsonl"
         episodes.parent.mkdir(parents=True, exist_ok=True)
         episodes.write_text("".join(json.dumps(row) + "\n" for row in right_episodes(problems)))
-        shared = {option: OPTIONS[option] for option in OPTIONS if option in SftOptions.names()}
-        for option in ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_clip"):
-            shared.pop(option, None)
-        outcome = train_sft(
-            shared
-            | _common(name, seed, sizes)
-            | {"episodes": str(episodes), "batch_size": 16}
-            | changed(sizes, SftOptions)
-        )
-        return summary(outcome, seed)
+        return summary(train_sft(_supervised(name, seed, sizes, episodes)), seed)
     options = options_of(name, seed, sizes)
     extra = options["extra_held_out"]
     deceived: contextlib.AbstractContextManager[object] = contextlib.nullcontext()
@@ -129,6 +129,58 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
         "curve": [round(row["pass_rate"], 3) for row in outcome.metrics if "pass_rate" in row],
         "kl": [round(row["teacher_kl"], 4) for row in outcome.metrics if "teacher_kl" in row],
     }
+
+
+def rejection(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
+    """Play problems, train on the episodes that passed, and again with the new weights. Each round has new problems.
+
+    Rounds that are finished are not repeated; ``seconds`` are those of the last sitting.
+    """
+    begun, folder = time.monotonic(), sizes.folder / f"{name}-{seed}"
+    model, state, steps, curve = Path(folder_of(sizes.models, "student")), dict[str, str](), 0, list[float]()
+
+    def share(problems: str, what: str) -> float:
+        """The share of episodes that pass."""
+        config = local_config(model, problems, folder / what, OPTIONS["max_turns"], concurrency=16, seed=seed)
+        found = asyncio.run(evaluate_all(config)).summary
+        return found.passed / found.finished
+
+    held_out = {"combinations": sizes.held_out} | dict.fromkeys(SPLITS, max(1, sizes.held_out // 4))
+    before = share(source(sizes.held_out, seed, "combinations"), "before")
+    for number in range(ROUNDS):
+        # Seeds of problems above 1000 are used by no other run.
+        curve.append(share(source(PLAYED, seed + 1000 * (number + 1), "train"), f"episodes-{number}"))
+        options = _supervised(name, seed, sizes, folder / f"episodes-{number}") | state
+        options |= {"epochs": EPOCHS, "held_out": None, "log_path": str(folder / f"round-{number}")}
+        steps += train_sft(options).steps
+        last = RunFolder(folder / f"round-{number}").checkpoints()[-1]
+        model, state = Path(last["sampler_path"]), {"load_checkpoint_path": last["state_path"]}
+    after = {split: share(source(count, seed, split), f"after-{split}") for split, count in held_out.items()}
+    return {
+        "seed": seed,
+        "steps": steps,
+        "before": before,
+        "after": after.pop("combinations"),
+        "episodes": sizes.held_out,
+        "split_episodes": held_out["names"],
+        "splits": after,
+        "curve": curve,
+        "seconds": round(time.monotonic() - begun),
+    }
+
+
+def _supervised(name: str, seed: int, sizes: argparse.Namespace, episodes: Path) -> dict[str, Any]:
+    """The options of supervised training on recorded episodes."""
+    not_applicable = ("batch_size", "kl_penalty_coef", "reward_coef", "num_steps", "group_size", "kl_clip")
+    options = {
+        option: value for option, value in OPTIONS.items() if option in {*SftOptions.names()} - {*not_applicable}
+    }
+    return (
+        options
+        | _common(name, seed, sizes)
+        | {"episodes": str(episodes), "batch_size": 16}
+        | changed(sizes, SftOptions)
+    )
 
 
 def options_of(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:

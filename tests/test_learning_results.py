@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
-from rtl_agent_gym.demo.shipped import shipped
+from rtl_agent_gym.demo.shipped import FOLDER, shipped
 from rtl_agent_gym.errors import SandboxError, UsageError
+from rtl_agent_gym.evaluation import EvaluationConfig
 from rtl_agent_gym.training.launch import Outcome
 
 
@@ -104,7 +105,45 @@ def test_the_seconds_of_a_run_are_those_of_all_sittings(
     assert (found["seconds"], found["tokens"]) == (351, 18)
 
 
-@pytest.mark.parametrize("run", ["repair-before", "rejection", "hacking-before", "smollm2-teacher"])
+def test_each_round_of_rejection_sampling_begins_with_the_weights_of_the_one_before(
+    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    played, trained = list[tuple[str, str, str]](), list[tuple[str, str | None, str | None]]()
+
+    async def playing(config: EvaluationConfig, policy: object) -> SimpleNamespace:
+        count = int(config.problems.partition("count=")[2].partition("&")[0])
+        played.append((config.policy.rpartition("/")[2], config.problems, config.folder.name))
+        passed = count // 4 * (1 + played[-1][0].startswith("weights"))
+        return SimpleNamespace(results=[], summary=SimpleNamespace(passed=passed, finished=count))
+
+    def train_sft(options: dict[str, Any]) -> Outcome:
+        trained.append((Path(options["episodes"]).name, options.get("load_checkpoint_path"), options["held_out"]))
+        name = f"weights{len(trained)}"
+        line = {"name": "final", "state_path": f"state{len(trained)}", "sampler_path": f"/made/{name}", "batch": 5}
+        folder = Path(options["log_path"])
+        folder.mkdir(parents=True)
+        (folder / "checkpoints.jsonl").write_text(json.dumps(line) + "\n")
+        return Outcome(folder, 5, [])
+
+    monkeypatch.setattr("learning_options.evaluate", playing)
+    monkeypatch.setattr("spelled.train_sft", train_sft)
+    sizes = argparse.Namespace(folder=tmp_path, held_out=8, set=[], models=FOLDER / "spelled")
+    found = learning.spelled("spelled-rejection", 0, sizes)
+    rounds = [(policy, folder) for policy, source, folder in played if source.endswith("split=train")]
+    assert rounds == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(4)]
+    assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(4)]
+    sources = [source for _, source, _ in played]
+    assert (
+        len(set(sources)) == len(sources) - 1
+    )  # each round has new problems; held-out ones are played before and after
+    assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25, 0.5, 0.5, 0.5])
+    assert (found["steps"], found["episodes"], found["split_episodes"]) == (20, 8, 2)
+    assert found["splits"] == dict.fromkeys(("wordings", "names", "sizes", "operations"), 0.0)
+
+
+@pytest.mark.parametrize(
+    "run", ["repair-before", "rejection", "spelled-rejection", "hacking-before", "smollm2-teacher"]
+)
 def test_a_figure_without_all_verdicts_is_refused(
     run: str, learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +154,8 @@ def test_a_figure_without_all_verdicts_is_refused(
     monkeypatch.setattr("hacking.keep_folder", lambda folder, fill: folder)
     monkeypatch.setattr("pretrained.train_sft", lambda options: None)
     monkeypatch.setattr("pretrained.final_weights", lambda folder: shipped("student"))
-    sizes = argparse.Namespace(folder=tmp_path, held_out=2, set=[], models=tmp_path, transcripts=1)
+    models = FOLDER / "spelled" if run.startswith("spelled") else tmp_path
+    sizes = argparse.Namespace(folder=tmp_path, held_out=2, set=[], models=models, transcripts=1)
     function, name = learning.MEASURES[run]
     with pytest.raises(SandboxError, match=r"^no verdict on 1 episode; the same command continues"):
         function(name, 0, sizes)
