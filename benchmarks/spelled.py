@@ -25,6 +25,7 @@ from rtl_agent_gym.demo import shipped
 from rtl_agent_gym.demo.jobs import train, train_sft
 from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.evaluation.results import read_results
 from rtl_agent_gym.policies.sampler import files_digest
 from rtl_agent_gym.renderers import ToolCall
 from rtl_agent_gym.renderers.protocol import TOOL
@@ -48,9 +49,9 @@ PICTURE = {
 """The splits in the plot of a run, with their labels."""
 TRAINED = 2000
 """Number of problems that a run is trained on. With 400, the student probably memorized some of them."""
-ROUNDS, PLAYED, EPOCHS = 4, 1000, 4
+ROUNDS, PLAYED, EPOCHS = 3, 1000, 4
 """Rejection sampling: rounds, episodes of each, and how often those that passed are trained on. The runs with a reward
-play about as many episodes, 4,160."""
+play 4,160 episodes."""
 _BUDGET = {"kl_budget": shipped.SPELLED.defaults["kl_budget"]}
 _NOT_SHARED = ("student_model", "teacher_model", "cvdp_jsonl_path", "kl_budget", "log_path")
 OPTIONS: dict[str, Any] = {
@@ -91,6 +92,7 @@ SPELLED = {
     "spelled-reward": SpelledRun("the reward alone", _REWARD),
     "spelled-both": SpelledRun("the reward and the teacher", {**_TESTED, "reward_coef": 1.0, **_BUDGET}),
     "spelled-rejection": SpelledRun("rejection sampling: in rounds, supervised training on own episodes that passed"),
+    "spelled-unselected": SpelledRun("control: the same with as many own episodes, whether they passed or not"),
     "spelled-sft": SpelledRun("supervised training on right episodes"),
     "spelled-negated": SpelledRun("control: the KL with the opposite sign", {"control": "negated_kl"}),
     "spelled-permuted": SpelledRun(
@@ -107,7 +109,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do or continue a run, and return its result."""
     run = SPELLED[name]
     problems = source(TRAINED, seed, "train")
-    if name == "spelled-rejection":
+    if name in ("spelled-rejection", "spelled-unselected"):
         return rejection(name, seed, sizes)
     if name == "spelled-sft":
         episodes = sizes.folder / f"{name}-{seed}.jsonl"
@@ -134,7 +136,8 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 def rejection(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Play problems, train on the episodes that passed, and again with the new weights. Each round has new problems.
 
-    Rounds that are finished are not repeated; ``seconds`` are those of the last sitting.
+    The control ``spelled-unselected`` trains on as many episodes, drawn from all that were played. Rounds
+    that are finished are not repeated; ``seconds`` are those of the last sitting.
     """
     begun, folder = time.monotonic(), sizes.folder / f"{name}-{seed}"
     model, state, steps, curve = Path(folder_of(sizes.models, "student")), dict[str, str](), 0, list[float]()
@@ -148,9 +151,15 @@ def rejection(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]
     held_out = {"combinations": sizes.held_out} | dict.fromkeys(SPLITS, max(1, sizes.held_out // 4))
     before = share(source(sizes.held_out, seed, "combinations"), "before")
     for number in range(ROUNDS):
+        played = folder / f"episodes-{number}"
         # Seeds of problems above 1000 are used by no other run.
-        curve.append(share(source(PLAYED, seed + 1000 * (number + 1), "train"), f"episodes-{number}"))
-        options = _supervised(name, seed, sizes, folder / f"episodes-{number}") | state
+        curve.append(share(source(PLAYED, seed + 1000 * (number + 1), "train"), played.name))
+        options = _supervised(name, seed, sizes, played) | state
+        if name == "spelled-unselected":
+            found = sorted(read_results(played), key=lambda result: result.problem_id)
+            passed = sum(result.score is not None and result.score.passed for result in found)
+            drawn = random.Random(seed).sample(found, passed)
+            options |= {"passed_only": False, "episodes": [f"{played}/{result.transcript}" for result in drawn]}
         options |= {"epochs": EPOCHS, "held_out": None, "log_path": str(folder / f"round-{number}")}
         steps += train_sft(options).steps
         last = RunFolder(folder / f"round-{number}").checkpoints()[-1]

@@ -111,6 +111,8 @@ def test_each_round_of_rejection_sampling_begins_with_the_weights_of_the_one_bef
     played, trained = list[tuple[str, str, str]](), list[tuple[str, str | None, str | None]]()
 
     async def playing(config: EvaluationConfig, policy: object) -> SimpleNamespace:
+        assert isinstance(config.problems, str)
+        assert config.folder is not None
         count = int(config.problems.partition("count=")[2].partition("&")[0])
         played.append((config.policy.rpartition("/")[2], config.problems, config.folder.name))
         passed = count // 4 * (1 + played[-1][0].startswith("weights"))
@@ -130,15 +132,43 @@ def test_each_round_of_rejection_sampling_begins_with_the_weights_of_the_one_bef
     sizes = argparse.Namespace(folder=tmp_path, held_out=8, set=[], models=FOLDER / "spelled")
     found = learning.spelled("spelled-rejection", 0, sizes)
     rounds = [(policy, folder) for policy, source, folder in played if source.endswith("split=train")]
-    assert rounds == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(4)]
-    assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(4)]
+    assert rounds == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(3)]
+    assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(3)]
     sources = [source for _, source, _ in played]
     assert (
         len(set(sources)) == len(sources) - 1
     )  # each round has new problems; held-out ones are played before and after
-    assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25, 0.5, 0.5, 0.5])
-    assert (found["steps"], found["episodes"], found["split_episodes"]) == (20, 8, 2)
+    assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25, 0.5, 0.5])
+    assert (found["steps"], found["episodes"], found["split_episodes"]) == (15, 8, 2)
     assert found["splits"] == dict.fromkeys(("wordings", "names", "sizes", "operations"), 0.0)
+
+
+def test_the_control_of_rejection_sampling_trains_on_as_many_episodes_whether_they_passed_or_not(
+    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = [
+        SimpleNamespace(problem_id=f"p{n}", transcript=f"{n}.jsonl", score=SimpleNamespace(passed=n % 4 == 0))
+        for n in range(80)
+    ]
+    trained = list[dict[str, Any]]()
+
+    async def playing(config: EvaluationConfig, policy: object) -> SimpleNamespace:
+        return SimpleNamespace(results=[], summary=SimpleNamespace(passed=1, finished=4))
+
+    def train_sft(options: dict[str, Any]) -> Outcome:
+        trained.append(options)
+        raise SandboxError("enough")
+
+    monkeypatch.setattr("learning_options.evaluate", playing)
+    monkeypatch.setattr("spelled.read_results", lambda folder: results)
+    monkeypatch.setattr("spelled.train_sft", train_sft)
+    sizes = argparse.Namespace(folder=tmp_path, held_out=8, set=[], models=FOLDER / "spelled")
+    with pytest.raises(SandboxError, match="enough"):
+        learning.spelled("spelled-unselected", 0, sizes)
+    [options] = trained
+    drawn = [int(Path(path).stem) for path in options["episodes"]]
+    assert (options["passed_only"], len(drawn), len(set(drawn))) == (False, 20, 20)
+    assert sum(n % 4 == 0 for n in drawn) < 20
 
 
 @pytest.mark.parametrize(

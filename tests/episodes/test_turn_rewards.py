@@ -121,8 +121,8 @@ async def test_neither_given_files_nor_a_cached_score_take_time(arbiter: Problem
         return score(0.4, seconds=9.0, cached=True)
 
     rewards = TurnRewards(arbiter, "files", grade, TurnBudget(None))
-    for number, found in enumerate([arbiter.context, files(0.4)], 1):
-        rewards.after(turn(number), found)
+    rewards.after(turn(1), arbiter.context)
+    rewards.after(turn(2), files(0.4))
     assert await rewards.values([turn(number) for number in (1, 2, 3)], score(1.4)) == pytest.approx([0.0, 0.4, 1.0])
     assert (rewards.numbers(), rewards.budget.spent) == ({"turns_graded": 1, "turn_grading_seconds": 0.0}, 0.0)
 
