@@ -151,7 +151,7 @@ class _Compiled:
         self.unclear: list[str] = []
         writes: list[tuple[bytes, bytes]] = []
         reads = dict[tuple[bytes, bytes], None]()
-        casts = set[bytes]()
+        casts, routines = set[bytes](), set[bytes]()
         scope = b""
         for line in text.split(b"\n"):
             if (b'"' in line or b"\\" in line) and not COMPLETE.fullmatch(line):
@@ -167,6 +167,10 @@ class _Compiled:
                 casts.update({scope} if line.startswith(CASTS) else ())
             elif found := PORT.match(line):
                 self._ports[scope, found[2]] = found[1]
+            elif line.startswith(b"TD_"):  # the code of a function or task
+                if line in routines:  # the simulator would use one in place of the other
+                    self.unclear.append("?: two routines of the compiled design have the same name, with dots in it")
+                routines.add(line)
             elif b".scope " in line:
                 self.unclear.append("?: the compiled design has a scope that cannot be judged")
             elif found := SIGNAL.match(line):

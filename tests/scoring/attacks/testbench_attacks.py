@@ -256,6 +256,23 @@ REACHES += [
 ]  # fmt: skip
 """Icarus writes some names as they are, so that a quotation mark in them begins a text in the compiled file."""
 
+_WITH_ROUTINE = _MODELS.replace(
+    "assign grant = req & -req;",
+    "assign grant = first(req);\n    function automatic [7:0] first(input [7:0] r); first = r & -r; endfunction",
+)
+_SAME_ROUTINE = "module \\tb.model ;\nfunction [7:0] first(input [7:0] r); first = 0; endfunction\nendmodule\n"
+_WITH_METHOD = "class judge_c;\nfunction [7:0] first(input [7:0] r); first = r & -r; endfunction\nendclass\n" + (
+    _MODELS.replace("assign grant = req & -req;", "judge_c c = new;\n    always @(req) grant = c.first(req);")
+)
+_SAME_METHOD = "function [7:0] \\judge_c.first (input [7:0] r); \\judge_c.first = 0; endfunction\n"
+REACHES += [
+    Attack("the reference model's function, replaced by that of a module whose name is the model's place", 3, {TARGET: module("assign grant = 0;", after=_SAME_ROUTINE)}, None, ("testbench",),
+           {**harness(_WITH_ROUTINE), **shell(f"iverilog -g2012 -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp")}, quick=True),
+    Attack("a method of the reference model, replaced by a function with its class in the name", 3, {TARGET: module("assign grant = 0;", _SAME_METHOD)}, None, ("testbench",),
+           harness(_WITH_METHOD), quick=True),
+]  # fmt: skip
+"""In the compiled file, the label of a function is its path, in which dots of names are as those between names."""
+
 _HEADER = '`line 1 "/usr/local/lib/ivl/include/constants.vams" 0\n'
 _OVER_LINES = '/*\n`line 1 "/code/rtl/x\n*/\n`line 1 "/src/tb.sv" 0\n'
 _SLASHES = "`define OPEN reg c; \\\n reg d; /``/\n"
