@@ -39,6 +39,8 @@ _PROGRAM = re.compile(
 other names are recognised by ``#!``."""
 _SHELL = re.compile(r"""[$`;&|<>(){}\[\]*?!#'"]""")
 """Characters with a special meaning in a shell; Makefiles put the names of sources into commands."""
+_OPTION = re.compile(r"(?:^|[/\s])[-+@]")
+"""Names of files that a compiler would take for options where a harness names its sources by ``*.sv``."""
 
 
 @dataclass(frozen=True)
@@ -177,6 +179,8 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
         return f"{len(content)} bytes; at most {MAX_FILE} a file are graded"
     if _SHELL.search(path):
         return "the name has characters that a shell acts on"
+    if _OPTION.search(path):
+        return "a compiler would take a file of this name for an option"
     if path.endswith(_PYTHON):  # no open harness runs a submitted program
         return "Python files are not copied to where the tests run"
     if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):

@@ -46,6 +46,14 @@ def test_a_large_file_beside_the_design_is_left_out() -> None:
     assert found.left_out == (f"verif/dump.vcd: {MAX_FILE + 1} bytes; at most {MAX_FILE} a file are graded",)
 
 
+@pytest.mark.parametrize("name", ["-DDEPTH.sv", "+define+DEPTH.sv", "@options.sv", "a -DDEPTH.sv"])
+def test_a_file_by_the_name_of_an_option_is_left_out(name: str) -> None:
+    """A harness that compiles ``*.sv`` in the folder of the design would pass it to the compiler."""
+    found = sift(make_problem(), {TARGET: GOLDEN, f"rtl/{name}": b"", "rtl/a-b+c@d.sv": b""})
+    assert (set(found.files), found.format) == ({TARGET, "rtl/a-b+c@d.sv"}, 1.0)
+    assert found.left_out == (f"rtl/{name}: a compiler would take a file of this name for an option",)
+
+
 @pytest.mark.parametrize(("name", "most"), [("MAX_TOTAL", 10), ("MAX_COUNT", 2)])
 def test_too_much_in_all_is_a_fault_of_the_submission(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {f"rtl/{letter}.sv": "12345" for letter in "abc"}
