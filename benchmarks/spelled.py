@@ -49,7 +49,7 @@ PICTURE = {
 """The splits in the plot of a run, with their labels."""
 TRAINED = 2000
 """Number of problems that a run is trained on. With 400, the student probably memorized some of them."""
-ROUNDS, PLAYED, EPOCHS = 3, 1000, 4
+ROUNDS, PLAYED, EPOCHS = 2, 1000, 4
 """Rejection sampling: rounds, episodes of each, and how often those that passed are trained on. The runs with a reward
 play 4,160 episodes."""
 _BUDGET = {"kl_budget": shipped.SPELLED.defaults["kl_budget"]}

@@ -132,14 +132,14 @@ def test_each_round_of_rejection_sampling_begins_with_the_weights_of_the_one_bef
     sizes = argparse.Namespace(folder=tmp_path, held_out=8, set=[], models=FOLDER / "spelled")
     found = learning.spelled("spelled-rejection", 0, sizes)
     rounds = [(policy, folder) for policy, source, folder in played if source.endswith("split=train")]
-    assert rounds == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(3)]
-    assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(3)]
+    assert rounds == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(2)]
+    assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(2)]
     sources = [source for _, source, _ in played]
     assert (
         len(set(sources)) == len(sources) - 1
     )  # each round has new problems; held-out ones are played before and after
-    assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25, 0.5, 0.5])
-    assert (found["steps"], found["episodes"], found["split_episodes"]) == (15, 8, 2)
+    assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25, 0.5])
+    assert (found["steps"], found["episodes"], found["split_episodes"]) == (10, 8, 2)
     assert found["splits"] == dict.fromkeys(("wordings", "names", "sizes", "operations"), 0.0)
 
 
