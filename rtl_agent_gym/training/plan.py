@@ -109,6 +109,11 @@ class Plan:
             "train": self.problems if self.options.eval_episodes else [],
         }
 
+    def played(self) -> list[Problem]:
+        """All problems of which the run plays episodes, in training or in evaluations."""
+        trained = {} if self.supervised is not None else {"train": self.problems}
+        return [*itertools.chain(*(self.evaluated() | trained).values())]
+
     def teacher_of(self, problem: Problem) -> tuple[str, str] | None:
         """The option that names a problem's teacher, and the teacher; None if the problem has no teacher."""
         named = self.options.teachers
@@ -425,7 +430,7 @@ def check_hub(model: str, option: str) -> None:
 def check_prompts(plan: Plan, config: TinkerEnvConfig) -> None:
     """Raise `UsageError` if a problem's prompt does not fit into ``max_trajectory_tokens``."""
     renderer = load_renderer(config)
-    for problem in (*plan.problems, *plan.held_out, *itertools.chain(*plan.extra_held_out.values())):
+    for problem in plan.played():
         try:
             open_prompt(problem, config.episode, renderer)
         except PromptTooLong as error:
@@ -551,7 +556,6 @@ def plan_sft(given: Mapping[str, Any], *, recipes: Sequence[ModelRecipe] = ()) -
         plan,
         options=o,
         warnings=(*plan.warnings, *_check_rate(o, given)),
-        problems=plan.problems if o.eval_episodes else [],
         supervised=data,
     )
 

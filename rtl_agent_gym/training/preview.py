@@ -191,7 +191,7 @@ def _episode(plan: Plan, *, at_most: bool) -> dict[str, int]:
     if at_most:
         length = o.max_trajectory_tokens
         return {"prefill": turns * length, "sample": min(turns * o.max_tokens, length), "train": length}
-    problems = [*plan.problems, *plan.held_out, *chain(*plan.extra_held_out.values())]
+    problems = plan.played()
     characters = sum(len(problem.prompt) for problem in problems)
     if o.env == "single_turn":
         characters += sum(len(text) for problem in problems for text in problem.context.values())

@@ -33,6 +33,7 @@ from rtl_agent_gym.training.sft.data import (
     read_demonstrations,
 )
 from rtl_agent_gym.transcripts import CommandRecord, TurnRecord, read_transcript
+from tests.arbiter import ARBITER
 from tests.evaluation.recording import record, score
 from tests.training.common import begun, weights_of
 
@@ -266,6 +267,18 @@ def test_wrong_options(tmp_path: Path, qwen: Renderer, home: Path) -> None:
     assert plan_sft(right).warnings == ()
     [warning] = plan_sft({**right, "warmup_steps": "1"}).warnings
     assert warning == "warmup_steps: the run ends after 1 step, before the full learning_rate"
+
+
+@pytest.mark.parametrize("evaluated", ["0", "2"])
+def test_the_command_of_a_run_evaluates_the_problems_that_it_selects(
+    tmp_path: Path, qwen: Renderer, home: Path, evaluated: str
+) -> None:
+    """Also without evaluations during the run, whose prompts therefore need not fit into its limits."""
+    student = {"engine": "local", "student_model": str(home / "student"), "renderer_name": "qwen3_instruct"}
+    source = {"episodes": str(recorded(tmp_path / "p", qwen)), "problem_ids": ARBITER, "eval_episodes": evaluated}
+    plan = plan_sft({**student, **source})
+    assert plan.evaluation_command("runs/final").endswith(f" --problem {ARBITER}")
+    assert [problem.id for problem in plan.played()] == ([] if evaluated == "0" else [ARBITER])
 
 
 def episodes(count: int) -> list[EncodedEpisode]:
