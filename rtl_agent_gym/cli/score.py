@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -75,7 +76,7 @@ def score_command(
     """Grade files with the hidden tests of their problem.
 
     With --files, exits 0 when the design passed and 1 when it did not. With --candidates, prints one line of text (or
-    of JSON) for each candidate, in order, and exits 0 regardless of the verdicts.
+    of JSON) for each candidate, in order and as soon as it is graded, and exits 0 regardless of the verdicts.
     """
     if (files is None) == (candidates is None):
         raise UsageError("choose what to grade: either --files DIR with --problem ID, or --candidates FILE")
@@ -94,12 +95,24 @@ def score_command(
     console = Console(stderr=json_ or candidates is not None)
     gradings = default_cache_dir() if cache else None
 
+    def show(number: int, score: Score) -> None:
+        graded, _ = batch[number]
+        if candidates is None:
+            print_score(console, score, wanted, of_text=graded.asks_text)
+        elif not json_:
+            verdict = "passed" if score.passed else "failed"
+            typer.echo(f"{graded.id}\t{verdict}\t{score.reward:.3f}\t{visible(score.reason)}")
+        if json_:
+            place = {} if candidates is None else {"candidate": number}
+            typer.echo(json.dumps({"problem_id": graded.id, **place, "score": score.model_dump(mode="json")}))
+
     async def grade_all() -> list[Score]:
         turn = asyncio.Semaphore(workers)
         waiting = workers if len(batch) > workers else 0
         async with acquire() as lease:
             scorer = lease.runtime.scorer(wanted, gradings, waiting=waiting, options=options)
-            with progress_bar(console, "grading", len(batch)) as progress:
+            scrolling = candidates is not None and sys.stdout.isatty()
+            with progress_bar(console, "grading", len(batch), hidden=scrolling) as progress:
 
                 async def grade(candidate: Candidate) -> Score:
                     async with turn:
@@ -109,18 +122,13 @@ def score_command(
 
                 async with asyncio.TaskGroup() as group:
                     tasks = [group.create_task(grade(candidate)) for candidate in batch]
+                    for number, task in enumerate(tasks if candidates is not None else ()):
+                        show(number, await task)
             return [task.result() for task in tasks]
 
     scores = asyncio.run(grade_all())
-    for number, ((graded, _), score) in enumerate(zip(batch, scores, strict=True)):
-        if candidates is None:
-            print_score(console, score, wanted, of_text=graded.asks_text)
-        elif not json_:
-            verdict = "passed" if score.passed else "failed"
-            typer.echo(f"{graded.id}\t{verdict}\t{score.reward:.3f}\t{visible(score.reason)}")
-        if json_:
-            place = {} if candidates is None else {"candidate": number}
-            typer.echo(json.dumps({"problem_id": graded.id, **place, "score": score.model_dump(mode="json")}))
+    if candidates is None:
+        show(0, scores[0])
     raise typer.Exit(0 if candidates is not None or scores[0].passed else 1)
 
 

@@ -99,10 +99,11 @@ def stderr_console() -> Console:
     return Console(stderr=True, file=sys.stderr)
 
 
-def progress_bar(console: Console, what: str, total: int) -> Progress:
-    """A progress bar on a terminal, with one task."""
+def progress_bar(console: Console, what: str, total: int, *, hidden: bool = False) -> Progress:
+    """A progress bar on a terminal, with one task. What is printed to stdout meanwhile goes there."""
     columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    progress = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    disable = hidden or not console.is_terminal
+    progress = Progress(*columns, console=console, transient=True, redirect_stdout=False, disable=disable)
     progress.add_task(what, total=total)
     return progress
 

@@ -2,12 +2,16 @@ from __future__ import annotations
 
 import json
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rtl_agent_gym.cli.score import read_candidates
+from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.problems import Problem
+from rtl_agent_gym.scoring import Score, Scorer
 from tests.arbiter import ARBITER as ID
 from tests.cli import in_process
 
@@ -55,6 +59,31 @@ def test_many_candidates_keep_their_order(work: Path, tmp_path: Path, arbiter: P
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [(row["candidate"], row["score"]["passed"]) for row in found] == [(0, False), (1, True), (2, False)]
     assert found[2]["score"]["violations"]
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize("json_", [[], ["--json"]])
+def test_a_machine_fault_leaves_the_earlier_verdicts(
+    work: Path, tmp_path: Path, arbiter: Problem, monkeypatch: pytest.MonkeyPatch, json_: list[str]
+) -> None:
+    grade = Scorer.score
+
+    async def faulty(self: Scorer, problem: Problem, files: Mapping[str, str | bytes], *more: Any) -> Score:
+        if "fault" in files:
+            raise SandboxError("the sandbox was lost")
+        return await grade(self, problem, files, *more)
+
+    monkeypatch.setattr(Scorer, "score", faulty)
+    path = tmp_path / "candidates.jsonl"
+    rows = [{"id": ID, "files": files} for files in (arbiter.golden, {}, {"fault": ""}, {})]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = call("--candidates", str(path), "--workers", "1", *json_, code=3)
+    assert done.stderr == "error: the sandbox was lost\n"
+    passed = [
+        json.loads(line)["score"]["passed"] if json_ else line.split("\t")[1] == "passed"
+        for line in done.stdout.splitlines()
+    ]
+    assert passed == [True, False]
 
 
 @pytest.mark.parametrize(
