@@ -206,14 +206,17 @@ class RunFolder:
     def repair(self) -> dict[str, Any] | None:
         """Restore the files to the last checkpoint's state, and return that checkpoint; None if there is none.
 
-        Removes the metrics of later steps, which will be repeated, and the local engine's weights that are neither kept
-        nor needed to resume. Adds metrics from the checkpoint that were not written before a crash. Call it while the
-        folder is open.
+        Removes the metrics of later steps, which will be repeated, the local engine's weights that are neither kept nor
+        needed to resume, and temporary files of a killed run. Adds metrics from the checkpoint that were not written
+        before a crash. Call it while the folder is open.
 
         Raises `UsageError` for a damaged file, or if there are metrics, but no checkpoint: the list was lost.
         """
         if self.replaces:
             return None
+        own = (self.path.glob(f".{name}.*.new") for name in (CONFIG, METRICS, CHECKPOINTS, DIFF))  # not of a report
+        for scratch in chain(*own, self.episodes.glob(".*.new"), self.transcripts.glob(".*.new")):
+            scratch.unlink(missing_ok=True)
         records, written = self.checkpoints(), self.metrics()
         if written and not records:
             raise UsageError(

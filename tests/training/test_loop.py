@@ -6,6 +6,8 @@ import contextlib
 import json
 import shutil
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from multiprocessing.process import BaseProcess
@@ -430,6 +432,24 @@ def test_only_a_few_checkpoints_hold_the_state_of_the_loop(tmp_path: Path, monke
     assert folder.repair() == records[-1]
     assert folder.metrics() == rows
     assert folder.checkpoints() == records
+
+
+def test_a_resumed_run_removes_temporary_files_of_a_killed_one(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0, "loss": 0.5}])
+    folder.episodes.mkdir()
+    folder.transcripts.mkdir()
+    killed = "import os, signal, sys; os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL); "
+    killed += (
+        "from pathlib import Path; from rtl_agent_gym.files import replace_file; replace_file(Path(sys.argv[1]), '')"
+    )
+    for name in ("config.json", "metrics.jsonl", "episodes/step-000000-000-000.json", "transcripts/a.jsonl"):
+        assert subprocess.run([sys.executable, "-c", killed, tmp_path / name]).returncode == -signal.SIGKILL
+    report = tmp_path / ".full_report.html.0000abcd.new"  # another process may be writing it
+    report.touch()
+    assert len(list(tmp_path.rglob("*.new"))) == 5
+    folder.repair()
+    assert list(tmp_path.rglob("*.new")) == [report]
 
 
 async def test_a_finished_run_is_not_begun_with_other_options(toy: Any, home: Path) -> None:
