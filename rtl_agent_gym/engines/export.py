@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoTokenizer
 
 from ..errors import RTLGymError, SandboxError, UsageError, cannot_write
 from .models import ModelStore, choose_device, without_progress_bars
-from .training import MASTERS, METADATA, OPTIMIZER, is_checkpoint, is_disk_full, load_checkpoint
+from .training import MASTERS, METADATA, OPTIMIZER, is_checkpoint, is_disk_full, load_checkpoint, read_metadata
 
 Exported = Literal["model", "adapter"]
 """What was written: a complete model, or an adapter that needs its base model."""
@@ -47,8 +47,7 @@ def export_checkpoint(checkpoint: str, out: Path, *, merge: bool = False) -> Exp
 
 
 def _export(checkpoint: Path, out: Path, merge: bool) -> Exported:
-    metadata = json.loads((checkpoint / METADATA).read_text())
-    base, rank = str(metadata["base_model"]), int(metadata["lora"]["rank"])
+    base, rank = read_metadata(str(checkpoint))
     if not rank:
         for file in checkpoint.iterdir():
             if file.name not in (METADATA, OPTIMIZER, MASTERS):

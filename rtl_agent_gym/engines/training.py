@@ -12,6 +12,7 @@ import copy
 import errno
 import json
 import os
+import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -21,6 +22,7 @@ from typing import Any
 
 import tinker
 import torch
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
@@ -82,14 +84,15 @@ class Training:
     def restored(cls, store: ModelStore, path: str, optimizer: bool, config: LocalEngineConfig) -> Training:
         """Continue from a checkpoint, with its optimizer if requested.
 
-        Raises `UsageError` if the optimizer was not saved, or if the weights cannot be trained.
+        Raises `UsageError` if the optimizer was not saved, if a file is damaged, or if the weights cannot be trained.
         """
         base, rank, module = load_checkpoint(store, path)
         base.check_trainable(rank)
         training = cls(base, rank, module, config)
         masters, file, state = training._masters, Path(path) / MASTERS, Path(path) / OPTIMIZER
         if file.is_file():
-            saved = load_file(file)
+            with _reading(path):
+                saved = load_file(file)
         elif not training.rank and training._copies and models.are_full(path):  # the model's weights are rounded
             saved = models.full_weights(path)
         else:
@@ -101,7 +104,9 @@ class Training:
             if not state.is_file():
                 raise UsageError(f"the checkpoint at {path!r} has weights only; save_state also saves the optimizer")
             # On the CPU first: the optimizer moves it to the parameters' device, which may be another than before.
-            training._optimizer.load_state_dict(torch.load(state, map_location="cpu", weights_only=True))
+            with _reading(path, RuntimeError):
+                found = torch.load(state, map_location="cpu", weights_only=True)
+            training._optimizer.load_state_dict(found)
         return training
 
     def forward(
@@ -258,19 +263,43 @@ def is_checkpoint(path: str) -> bool:
     return (Path(path) / METADATA).is_file()
 
 
+@contextmanager
+def _reading(path: str, *more: type[Exception]) -> Iterator[None]:
+    """Raise `UsageError` in place of errors of a damaged file in a checkpoint: those of its format, and `more`."""
+    of_format = OSError, EOFError, LookupError, TypeError, ValueError, SafetensorError, pickle.UnpicklingError
+    damaged: tuple[type[Exception], ...] = (*of_format, *more)
+    try:
+        yield
+    except damaged as error:
+        reason = str(error).partition("\n")[0].partition(". ")[0] or type(error).__name__
+        raise UsageError(
+            f"the checkpoint at {path!r} is damaged or was not copied completely ({reason}); restore it, or give "
+            "another one"
+        ) from error
+
+
+def read_metadata(path: str) -> tuple[str, int]:
+    """The name of a checkpoint's base model, and its LoRA rank. Raises `UsageError` if they cannot be read."""
+    with _reading(path):
+        metadata = json.loads((Path(path) / METADATA).read_text())
+        return str(metadata["base_model"]), int(metadata["lora"]["rank"])
+
+
 def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:
-    """The base model, the LoRA rank and the module saved in a checkpoint. Raises `UsageError` if it is not one.
+    """The base model, the LoRA rank and the module saved in a checkpoint.
+
+    Raises `UsageError` if it is not one, or if a file is damaged.
 
     A checkpoint of all weights is complete, so it is its own base model if the folder of the base model is missing.
     """
     if not is_checkpoint(path):
         raise UsageError(f"{path!r} is not a checkpoint of a trainer; give the path that save_state returned")
-    metadata = json.loads((Path(path) / METADATA).read_text())
-    name, rank = metadata["base_model"], int(metadata["lora"]["rank"])
+    name, rank = read_metadata(path)
     missing = Path(name).is_absolute() and not Path(name).is_dir()  # other names are of models on the hub
     base = store.base(path if missing and not rank else name)
     if rank:
-        return base, rank, models.with_saved_adapters(base, Path(path))
+        with _reading(path):
+            return base, rank, models.with_saved_adapters(base, Path(path))
     return base, rank, store.load(path).requires_grad_(True).eval()
 
 

@@ -442,6 +442,23 @@ def test_weights_that_were_not_copied_whole_are_one_clear_error(
         made.create_sampling_client(base_model=str(tmp_path / "model")).future().result(60)
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("engine.json", 0), ("optimizer.pt", 0), ("optimizer.pt", 0.5), ("adapter_model.safetensors", 0.5)],
+)
+async def test_a_checkpoint_that_was_not_copied_whole_is_one_clear_error(
+    tmp_path: Path, model_path: Path, name: str, size: float
+) -> None:
+    engine = local_engine(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints"))
+    trainer = await engine.trainer(str(model_path), 4, 0, None, optimizer=False)
+    state = (await trainer.save_state("start")).path
+    data = (file := Path(state) / name).read_bytes()
+    file.write_bytes(data[: int(size * len(data))])
+    with pytest.raises(UsageError, match=r"^log_path: the checkpoint at .*start' is damaged or was not copied "):
+        await engine.trainer(str(model_path), 4, 0, state, optimizer=True)
+    await engine.close("success")
+
+
 async def test_a_trainer_knows_the_context_of_its_model(tmp_path: Path, model_path: Path) -> None:
     """A run shortens its prompts by it, or refuses them before the first step."""
     engine = local_engine(LocalEngineConfig(checkpoint_dir=tmp_path))
