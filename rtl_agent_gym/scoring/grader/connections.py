@@ -54,6 +54,15 @@ READERS = re.compile(
 """Tasks and functions of the simulator that do not write their arguments."""
 PRINTERS = re.compile(rb"swrite[bho]?|sformat")
 """Tasks that write their first argument and read the others."""
+LETS_GO = re.compile(
+    rb"'[sS]?[bBoOdDhH]?[ \t]*[\da-fA-FxX_]*[zZ]|\b(?:(?:buf|not|r?tran)if[01]|r?tran|r?[cnp]mos|(?:tri|w)(?:and|or))\b"
+    rb"|\(\s*(?:supply|strong|pull|weak|highz)[01]\b"
+)
+"""What a testbench needs for a net that it and a design drive in turns: high impedance, strengths, or wired logic."""
+DRIVING, STRONG = re.compile(rb"(?:...)*..[^z]"), re.compile(rb"(?:...)*(?:[67].[0x]|.[67][1x])")
+"""Constants that are not high impedance, and those stronger than a pull. Of each bit, they have the strengths as 0 and
+as 1, and the value.
+"""
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 READS_FILES = re.compile(
     rb"\$(?:f(?:open|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
@@ -73,11 +82,14 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
     `hidden` has the files of the testbench; `is_own` says whether a source is the design's.
     """
     text, files = read_compiled(path)
-    words = set[bytes]()
+    own = [is_own(os.path.realpath(name)) for name in files]
+    words, lets_go = set[bytes](), False
     for name in hidden:
         with open(name, "rb") as stream:
-            words.update(WORD.findall(stream.read()))
-    found = _Compiled(text, [is_own(os.path.realpath(name)) for name in files], words)
+            content = stream.read()
+        words.update(WORD.findall(content))
+        lets_go |= LETS_GO.search(content) is not None
+    found = _Compiled(text, own, words, lets_go)
     faults = []
     for scope, reason in found.faults:
         number, line = (int(scope["own_file"] or scope["file"]), int(scope["own_line"] or scope["line"]))
@@ -141,9 +153,10 @@ class _Compiled:
         faults: Modules of the design that read, write or drive signals of the testbench, and what they do.
     """
 
-    def __init__(self, text: bytes, own_files: Sequence[bool], hidden_words: set[bytes]) -> None:
+    def __init__(self, text: bytes, own_files: Sequence[bool], hidden_words: set[bytes], lets_go: bool) -> None:
         self._own_files = own_files
         self._hidden_words = hidden_words
+        self._lets_go = lets_go
         self._scopes: dict[bytes, re.Match[bytes]] = {}
         self._signals: dict[bytes, tuple[bytes, re.Match[bytes]]] = {}
         self._ports: dict[tuple[bytes, bytes], bytes] = {}
@@ -251,7 +264,7 @@ class _Compiled:
         """Nets that the testbench drives and that the design also drives, or joins with another net of the testbench.
 
         Causes are outputs in place of inputs, and two ports with one signal: Icarus resolves them into one net. Nets of
-        inout ports are excluded.
+        inout ports are excluded if the testbench could let go of a net.
         """
         nets = {
             label: set(LABEL.findall(found[4])) for label, (_, found) in self._signals.items() if found[2] == b"resolv"
@@ -267,8 +280,11 @@ class _Compiled:
                 continue
             # Two variables of the testbench are connected to two inputs, since it does not assign both to one net.
             several = sum(label in self._signals and self._signals[label][1][2] == b"var" for label in drivers) > 1
-            odd = own or several or any(map(self._is_fixed, drivers))
-            if odd and not any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals):
+            # Of wired logic, which the testbench does not have, strengths are ignored.
+            wired = not self._lets_go and not self._signals[net][1][4].startswith(b"tri,")
+            odd = own or several or any(self._is_fixed(label, weak=wired) for label in drivers)
+            shared = self._lets_go and any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals)
+            if odd and not shared:
                 scope, signal = (signals + own)[0]
                 module = self._module(scope) or self._scopes[scope]
                 yield module, f"{_shown(module['name'])} drives or joins the net {_shown(signal[3] or b'?')}"
@@ -280,11 +296,15 @@ class _Compiled:
             return False
         return found[2] != b"functor" or bool(LABEL.search(found[4]) or RESOLVED.search(found[4]))
 
-    def _is_fixed(self, label: bytes) -> bool:
-        """Whether a driver is a constant, but not a pull or high impedance. Its owner cannot be determined."""
+    def _is_fixed(self, label: bytes, *, weak: bool) -> bool:
+        """Whether a driver is a constant, but not a pull (unless `weak`) or high impedance. Its owner cannot be
+        determined.
+        """
         found = self._signals.get(label, (b"", None))[1]
         value = CONSTANT.search(b" " + found[4]) if found is not None and found[2] == b"functor" else None
-        return value is not None and value["kind"] == b"4" and bool(value["value"].strip(b"z"))
+        if value is None or value["kind"] != b"8":
+            return value is not None and value["kind"] == b"4" and bool(value["value"].strip(b"z"))
+        return (DRIVING if weak else STRONG).match(value["value"]) is not None
 
     def _module(self, scope: bytes | None) -> re.Match[bytes] | None:
         found = self._scopes.get(scope or b"")

@@ -509,3 +509,12 @@ REACHES += [
     Attack("Verilator: an interface's signal written, which the testbench writes", 3, {TARGET: _BUS_DESIGN, "rtl/bus.sv": _BUS}, None, ("testbench",), {**_on_verilator("", "", None, f"/code/rtl/bus.sv /src/tb.sv /code/{TARGET}").harness, "src/tb.sv": _ON_BUS}, 120.0, True),
 ]  # fmt: skip
 """Names and signals that the testbench shares with the design, or seems to."""
+
+_BOTH_WAYS = "inout wire [7:0] req"
+_ZEROS = "assign (pull0, pull1) req = 0;"
+REACHES += [
+    Attack("an inout port in the place of an input, driven with strength", 3, _own_input("assign (supply0, supply1) req = 0;", _BOTH_WAYS), None, ("testbench",), harness(_WIRES), quick=True),
+    Attack("an output in the place of an input, driven with strength", 3, _own_input("assign (supply0, supply1) req = 'x;", "output wire [7:0] req", grant="'x"), None, ("testbench",), harness(_WIRES)),
+    Attack("an output of wired logic in the place of an input", 3, _own_input(_ZEROS, "output wand [7:0] req"), None, ("testbench",), harness(_WIRES), quick=True),
+]  # fmt: skip
+"""Nets that the testbench always drives."""
