@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from .compiled import CALL as SYSTEM_CALL
 from .compiled import has_hidden, read_compiled, short
+from .testbench import DRAWN
 
 SCOPE = re.compile(
     rb'(?P<label>S_\w+) \.scope (?P<kind>\w+)[^"]*, "(?:[^"\\]|\\.)*" "(?P<name>(?:[^"\\]|\\.)*)"'
@@ -63,6 +64,10 @@ DRIVING, STRONG = re.compile(rb"(?:...)*..[^z]"), re.compile(rb"(?:...)*(?:[67].
 """Constants that are not high impedance, and those stronger than a pull. Of each bit, they have the strengths as 0 and
 as 1, and the value.
 """
+RANDOM = re.compile(rb'\$(?:random" \d+ \{|urandom(?:_range)?"|mti_(?:random|dist_uniform)")')
+"""Functions that draw from a generator that all modules share. For `$random` that is so without a seed, but even with
+one for `$urandom`.
+"""
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 READS_FILES = re.compile(
     rb"\$(?:f(?:open|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
@@ -90,6 +95,9 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
         words.update(WORD.findall(content))
         lets_go |= LETS_GO.search(content) is not None
     found = _Compiled(text, own, words, lets_go)
+    draws = [int(call["file"]) for call in SYSTEM_CALL.finditer(text) if RANDOM.match(text, call.start("name"))]
+    if len({number >= len(own) or own[number] for number in draws}) > 1:
+        found.unclear.append(f"?: {DRAWN}")
     faults = []
     for scope, reason in found.faults:
         number, line = (int(scope["own_file"] or scope["file"]), int(scope["own_line"] or scope["line"]))

@@ -47,6 +47,8 @@ CONTROLS |= {"$assertvacuousoff", "$assertnonvacuouson"}
 STEERS = dict.fromkeys(ENDS, "ends the simulation, which is for the hidden testbench to do")
 STEERS |= dict.fromkeys(CONTROLS, "switches assertions, and so the hidden testbench's")
 """What is wrong with tasks that act on the whole simulation, wherever they are called."""
+DRAWN = "the design would change the random numbers that the hidden testbench draws"
+"""What is wrong if both draw from the one generator."""
 ROOTS = {"$root", "$unit"}
 UNNAMED = re.compile(r"genblk\d+|\$(?:ivl_|unm_blk_)\w+|unnamedblk\d+")
 """Names that compilers give to unnamed blocks."""

@@ -21,7 +21,7 @@ from collections import namedtuple
 
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
-from .testbench import STEERS
+from .testbench import DRAWN, STEERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -82,6 +82,11 @@ STEERED = re.compile(
     rb'[^\n]*?"loc":"(?P<file>\w+),'
 )
 """A task that ends the simulation, or one that switches assertions, of which Verilator prints the C++."""
+DRAWS = re.compile(
+    rb'"type":"(?:RAND(?:RNG)?|URANDOMRANGE|(?:METHODCALL|FUNCREF|TASKREF)","name":"(?:s?random(?:ize)?|[gs]et_randstate))"'
+    rb'[^\n]*?"loc":"(?P<file>\w+),'
+)
+"""A random number, or a change of a generator's state. A seed is one for the whole program."""
 BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
 """Verilator's names for its own sources. One of them is a package that uses `$c`."""
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
@@ -203,9 +208,13 @@ def shared_signals(design: Elaborated) -> list[str]:
 
 
 def steered(design: Elaborated) -> list[str]:
-    """Reasons not to build a design with a hidden testbench: it ends the simulation or switches assertions."""
+    """Reasons not to build a design with a hidden testbench: it ends the simulation, switches assertions, or
+    draws random numbers as the testbench does.
+    """
     own = _own_files(design)
-    return [
+    draws = {own[node["file"]]: node for node in DRAWS.finditer(design.tree) if node["file"] in own}
+    drawn = [f"{_place(design, draws[True].start())}: {DRAWN}"] if len(draws) > 1 else []
+    return drawn + [
         f"{_place(design, node.start())}: {STEERS['$finish' if b'FINISH' in node[0] else '$assertcontrol']}"
         for node in STEERED.finditer(design.tree)
         if own.get(node["file"])

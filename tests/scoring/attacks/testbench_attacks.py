@@ -518,3 +518,19 @@ REACHES += [
     Attack("an output of wired logic in the place of an input", 3, _own_input(_ZEROS, "output wand [7:0] req"), None, ("testbench",), harness(_WIRES), quick=True),
 ]  # fmt: skip
 """Nets that the testbench always drives."""
+
+_DRAWING = _TESTBENCH.replace("8'hf0 >> i", "$urandom").replace(
+    "begin : judge", "begin : judge\n        #1 clk = 1; #1 clk = 0; #1;"
+)
+_SEEDED = """assign grant = 1;
+integer s, t, v;
+always @(negedge clk) begin
+    s = 1; v = 0;
+    while (v[0] !== 1) begin s = s + 1; t = s; v = $urandom(t); v = $urandom; end
+    t = s; v = $urandom(t); $display("%d", v);
+end"""
+REACHES += [
+    Attack("the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), harness(_DRAWING), quick=True),
+    Attack("Verilator: the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
+]  # fmt: skip
+"""Both draw from one generator, and a seed in any call is its new state."""
