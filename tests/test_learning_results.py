@@ -135,9 +135,7 @@ def test_each_round_of_rejection_sampling_begins_with_the_weights_of_the_one_bef
     assert rounds == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(2)]
     assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(2)]
     sources = [source for _, source, _ in played]
-    assert (
-        len(set(sources)) == len(sources) - 1
-    )  # each round has new problems; held-out ones are played before and after
+    assert len(set(sources)) == len(sources) - 1, "only the held-out problems are played twice"
     assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25, 0.5])
     assert (found["steps"], found["episodes"], found["split_episodes"]) == (10, 8, 2)
     assert found["splits"] == dict.fromkeys(("wordings", "names", "sizes", "operations"), 0.0)

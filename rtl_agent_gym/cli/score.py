@@ -76,7 +76,7 @@ def score_command(
     """Grade files with the hidden tests of their problem.
 
     With --files, exits 0 when the design passed and 1 when it did not. With --candidates, prints one line of text (or
-    of JSON) for each candidate, in order and as soon as it is graded, and exits 0 regardless of the verdicts.
+    of JSON) for each candidate, in order, once all before it are graded, and exits 0 regardless of the verdicts.
     """
     if (files is None) == (candidates is None):
         raise UsageError("choose what to grade: either --files DIR with --problem ID, or --candidates FILE")
