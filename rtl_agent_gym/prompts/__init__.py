@@ -19,11 +19,9 @@ from __future__ import annotations
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from importlib import resources
 
-from jinja2 import Environment, FunctionLoader, StrictUndefined
+from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from ..errors import UsageError
 from ..problems.model import COMPARED, Problem
 from ..renderers.gpt_oss import GPT_OSS_NAMES
 from ..renderers.protocol import MAX_CALLS
@@ -31,28 +29,11 @@ from ..renderers.qwen import QWEN_NAMES
 
 MOST_LISTED = 150
 """Maximum number of files that a prompt lists with their sizes; of a larger repository it lists the folders."""
-_SUFFIX = ".md"
 _LANGUAGES = {".sv": "systemverilog", ".svh": "systemverilog", ".v": "verilog", ".vh": "verilog", ".md": "markdown"}
 _DIALECTS = {"qwen3": QWEN_NAMES, "gpt_oss": GPT_OSS_NAMES}
 """The renderers whose call format `dialect_<family>.md` explains; the openings of the others show it."""
-
-
-def prompt_names() -> list[str]:
-    """The names of all prompt files, sorted."""
-    folder = resources.files(__name__)
-    return sorted(item.name.removesuffix(_SUFFIX) for item in folder.iterdir() if item.name.endswith(_SUFFIX))
-
-
-def load_prompt(name: str) -> str:
-    """The text of a prompt file, without filling in its placeholders. Raises `UsageError` for an unknown name."""
-    names = prompt_names()
-    if name not in names:
-        raise UsageError(f"no prompt {name!r}; there are {', '.join(names)}")
-    return resources.files(__name__).joinpath(name + _SUFFIX).read_text(encoding="utf-8")
-
-
 _templates = Environment(  # caches compiled templates: compiling takes longer than the rest of an episode's start
-    loader=FunctionLoader(load_prompt), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    loader=PackageLoader("rtl_agent_gym", "prompts"), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
 )
 
 
@@ -158,4 +139,4 @@ def fence(*texts: str) -> str:
 
 def _fill(name: str, **values: object) -> str:
     """The prompt file with its placeholders filled in. The values are not treated as templates."""
-    return _templates.get_template(name).render(**values).strip()
+    return _templates.get_template(f"{name}.md").render(**values).strip()
