@@ -202,10 +202,7 @@ async def with_retries(play: Callable[[], Awaitable[T]], show: Callable[[str], N
         logger.warning("%s", text)
         show(text)
 
-    async for attempt in STEP_EPISODES.retrying(temporary, before_sleep=report):
-        with attempt:
-            return await play()
-    raise AssertionError("unreachable")
+    return await STEP_EPISODES.retrying(temporary, before_sleep=report)(play)
 
 
 def student_policy(
