@@ -214,7 +214,7 @@ class Requests:
 
     async def _answer(self, answer: Awaitable[T], purpose: Purpose, probe: Callable[[], Awaitable[None]]) -> T:
         """Wait for an answer while the service is probed; the answer is cancelled if the wait ends early."""
-        inner: asyncio.Future[T] = asyncio.ensure_future(_await(answer))
+        inner: asyncio.Future[T] = asyncio.ensure_future(answer)
         self._waiting[inner] = purpose, time.monotonic()
         if self._watch is None or self._watch.done():
             self._watch = asyncio.create_task(self._probe_until_lost(probe))
@@ -275,10 +275,6 @@ class Requests:
         logger.warning("%s", text)
         if self._show is not None:
             self._show(text)
-
-
-async def _await(answer: Awaitable[T]) -> T:
-    return await answer
 
 
 def _is_temporary(error: BaseException) -> bool:
