@@ -34,9 +34,6 @@ from .run_folder import ENGINE
 from .sft.data import SupervisedData
 from .teacher_context import HINTS, SELF, TeacherContext, check_teachers
 
-CHARACTERS_A_TOKEN = 8
-"""More characters per token than any vocabulary has in prose: a prompt too long at this ratio is certainly too long."""
-
 HUB_PATIENCE = 3.0
 """Seconds to wait for the hub's answer."""
 
@@ -258,7 +255,8 @@ def plan_options(o: TrainOptions, given: Mapping[str, Any], recipes: Sequence[Mo
         except (ImageError, UsageError) as error:
             raise UsageError(f"agent: {error}") from error
     prompts = o.text_of("system_prompt") if o.agent == "none" else "", o.text_of("user_prompt")
-    _check_prompts(o, () if chosen is not None else [*problems, *held_out, *itertools.chain(*extra.values())])
+    if o.distils:
+        o.text_of("teacher_system_prompt")  # raises if its file cannot be read
     for option, model in published if engine == "local" else ():
         if not Path(model).is_dir():
             check_hub(model, option)
@@ -388,18 +386,6 @@ def _check_models(
         else:
             dialect_for(model, o.teacher_renderer_name, engine, option, "teacher_renderer_name")
     return renderer
-
-
-def _check_prompts(o: TrainOptions, problems: Sequence[Problem]) -> None:
-    if o.distils:
-        o.text_of("teacher_system_prompt")
-    for problem in problems if o.user_prompt is None else ():
-        fewest = len(problem.prompt) // CHARACTERS_A_TOKEN
-        if fewest >= o.max_trajectory_tokens:
-            raise UsageError(
-                f"max_trajectory_tokens: the prompt of {problem.id} has more than {fewest} tokens, and the limit for "
-                f"the episode is {o.max_trajectory_tokens}"
-            )
 
 
 def dialect_for(model: str, requested: str | None, engine: str, model_option: str, option: str) -> str:

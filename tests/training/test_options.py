@@ -173,7 +173,6 @@ def test_learning_rate_warms_up_and_falls_to_its_share() -> None:
         ({"harness_feedback": "2", "env": "single_turn"}, "harness_feedback"),
         ({"harness_feedback": "2", "agent": "opencode"}, "^harness_feedback: opencode works inside the sandbox"),
         ({"progress_coef": "-0.1"}, "progress_coef"),
-        ({"student_model": "Qwen/Qwen3-8B", "max_trajectory_tokens": "20"}, "max_trajectory_tokens"),
         ({"student_model": "Qwen/Qwen3-8B-Base"}, "student_model: Qwen/Qwen3-8B-Base is a base model.*renderer_name="),
         (
             {"teacher_model": "Qwen/Qwen3-30B-A3B-Base", "renderer_name": "qwen3"},

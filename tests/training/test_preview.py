@@ -12,6 +12,7 @@ import pytest
 
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.training.launch import dry_run, main
 from rtl_agent_gym.training.options import SftOptions
 from rtl_agent_gym.training.plan import Plan, plan_run
@@ -185,3 +186,10 @@ def test_a_dry_run_shows_the_run_and_creates_nothing(tmp_path: Path, capsys: pyt
 def test_a_dry_run_finds_a_prompt_that_is_too_long() -> None:
     with pytest.raises(UsageError, match=r"^max_trajectory_tokens: "):
         dry_run(plan(max_trajectory_tokens=300))
+
+
+def test_a_long_prompt_that_can_be_shortened_is_not_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    [problem] = load_problems("family:registers?count=1")
+    long = problem.model_copy(update={"prompt": "\n\n".join([problem.prompt, *["Nobody needs to read this."] * 1000])})
+    monkeypatch.setattr("rtl_agent_gym.training.plan.load_problems", lambda *_, **__: [long])
+    assert dry_run(plan()).startswith(f"student: {STUDENT}")
