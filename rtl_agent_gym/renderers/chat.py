@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from .coded import CharacterTokenizer, bridged, id_list, library_engine
-from .families import ALIASES, FAMILIES, VARIANTS, Family
+from .families import ALIASES, FAMILIES, VARIANTS, Family, Variant
 from .protocol import ModelTurn, ToolCall
 from .vocabularies import Codec, printable
 
@@ -26,12 +25,13 @@ _KEEP = {"thinking_retention": "all"}  # as in this package's own dialect
 _QWEN3 = Family(
     "qwen3", FAMILIES["qwen3_coder"].controls, ("<tool_call>", "</tool_call>"), argument=("", ""), options=_KEEP
 )
-_OWN = {
-    "qwen3": _QWEN3,
-    "qwen3_disable_thinking": replace(_QWEN3, options=_KEEP | {"enable_thinking": False}),
-    "qwen3_instruct": _QWEN3,
+_DIALECTS = {
+    "qwen3": (_QWEN3, Variant("qwen3")),
+    "qwen3_disable_thinking": (_QWEN3, Variant("qwen3", {"enable_thinking": False})),
+    "qwen3_instruct": (_QWEN3, Variant("qwen3")),
+    **{name: (FAMILIES[kind.family], kind) for name, kind in VARIANTS.items() if not FAMILIES[kind.family].name},
 }
-"""Families that have their own `Renderer` classes in this package, which support only its tool."""
+"""Qwen3's, whose `Renderer` class supports only this package's tool, and those whose calls the library finds."""
 
 
 def call_message(call: ToolCall) -> dict[str, Any]:
@@ -57,7 +57,7 @@ class ChatDialect:
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.name = ALIASES.get(name, name)
-        self._engine, self._characters, self.family = _made(self.name)
+        self._engine, self._characters = _made(self.name)
         self._codec = Codec(tokenizer)
         self._stops = tuple(map(chr, self._engine.get_stop_token_ids()))
         self.stop = [
@@ -188,13 +188,11 @@ def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _made(name: str) -> tuple[Engine, CharacterTokenizer, Family]:
-    variant = VARIANTS.get(name)
-    family = _OWN.get(name) or (FAMILIES[variant.family] if variant is not None else None)
-    if family is None or family.config == "cookbook" or family.name:
-        known = sorted({*_OWN, *(other for other, kind in VARIANTS.items() if not FAMILIES[kind.family].name)})
+def _made(name: str) -> tuple[Engine, CharacterTokenizer]:
+    if name not in _DIALECTS:
         raise UsageError(
-            f"renderer {name!r} cannot hold conversations of other agents; choose one of {', '.join(known)}"
+            f"renderer {name!r} cannot hold conversations of other agents; choose one of {', '.join(sorted(_DIALECTS))}"
         )
-    tokenizer = CharacterTokenizer(family.controls, variant.model if variant is not None else "")
-    return library_engine(family, variant.options if variant is not None else {}, tokenizer), tokenizer, family
+    family, variant = _DIALECTS[name]
+    tokenizer = CharacterTokenizer(family.controls, variant.model)
+    return library_engine(family, variant.options, tokenizer), tokenizer

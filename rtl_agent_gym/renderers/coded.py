@@ -44,7 +44,7 @@ class CharacterTokenizer:
     unk_token_id = -1
     eos_token_id = None
 
-    def __init__(self, controls: Sequence[str], model: str = "") -> None:
+    def __init__(self, controls: Sequence[str], model: str) -> None:
         self.name_or_path = model
         self._codes = {text: chr(FIRST_CONTROL + number) for number, text in enumerate(controls)}
         self._texts = {code: Control(text) for text, code in self._codes.items()}
