@@ -159,18 +159,13 @@ def permuted(rewards_P: Sequence[Sequence[float]], problems_P: Sequence[str]) ->
     """For a control run: each group gets the rewards of another problem's group, one for each of its episodes.
 
     The groups are rotated if a rotation gives each group another problem's; otherwise each uses the nearest such group
-    before it. If all groups are of one problem, each episode gets the mean, with weight 0 in `make_examples`.
+    before it. There must be groups of at least two problems.
     """
     count = len(rewards_P)
-
-    def others(place: int) -> list[int]:
-        return [shift for shift in range(1, count) if problems_P[place] != problems_P[place - shift]]
-
-    shifts = [others(place) for place in range(count)]
-    if not all(shifts):
-        everything = [reward for rewards_G in rewards_P for reward in rewards_G]
-        return [[sum(everything) / len(everything)] * len(rewards_G) for rewards_G in rewards_P]
-    common = sorted(set.intersection(*map(set, shifts))) if shifts else []
+    shifts = [
+        [shift for shift in range(1, count) if problems_P[place] != problems_P[place - shift]] for place in range(count)
+    ]
+    common = sorted(set.intersection(*map(set, shifts)))
     sources = [rewards_P[place - (common or shifts[place])[0]] for place in range(count)]
     pairs = zip(rewards_P, sources, strict=True)
     return [[source[place % len(source)] for place in range(len(own))] for own, source in pairs]

@@ -145,16 +145,17 @@ def make_examples(
     """
     problems_P = [group.problem.id for group in groups]
     rewards_P = [[rollout.reward for rollout in group.rollouts] for group in groups]
+    weights = weights or {}
     if options.control == "permuted_rewards":
-        rewards_P = permuted(rewards_P, problems_P)
+        if len({*problems_P}) > 1:
+            rewards_P = permuted(rewards_P, problems_P)
+        else:  # there is no other problem's reward
+            weights = dict.fromkeys(problems_P, 0.0)
     # Without turn rewards, each episode counts as one turn with the whole reward.
     turns_P: list[list[Sequence[float]]] = [[[reward] for reward in rewards_G] for rewards_G in rewards_P]
     if options.turn_rewards != "none":
         turns_P = [[_turn_rewards(rollout, options) for rollout in group.rollouts] for group in groups]
     centred_P = centred_turns(turns_P, problems_P, options.baseline, running)
-    weights = weights or {}
-    if options.control == "permuted_rewards" and len({*problems_P}) < 2:  # there is no other problem's reward
-        weights = dict.fromkeys(problems_P, 0.0)
     feedback_P = [teacher_feedback(group.rollouts, options) for group in groups]
     return [
         example
