@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -229,12 +230,8 @@ class Slot:
         """Length of the prefix shared with a prompt, excluding its last token, which must always be computed."""
         if self.weights != weights:
             return 0
-        length = 0
-        for mine, wanted in zip(self.tokens, prompt[:-1], strict=False):
-            if mine != wanted:
-                break
-            length += 1
-        return length
+        pairs = zip(self.tokens, prompt[:-1], strict=False)
+        return len(list(takewhile(lambda pair: pair[0] == pair[1], pairs)))
 
 
 class SlotTable:
