@@ -172,8 +172,6 @@ def _teachers(plan: Plan) -> list[str]:
             found.append(model)
         elif model == SELF:
             found.append(f"the student's own weights (context {o.teacher_context})")
-        elif model.startswith("tinker://"):
-            found.append(f"{model}, dialect {o.teacher_renderer_name or plan.renderer}")
         else:
             dialect = dialect_for(model, o.teacher_renderer_name, plan.engine, option, "teacher_renderer_name")
             found.append(f"{model}, dialect {dialect}")

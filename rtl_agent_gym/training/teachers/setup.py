@@ -79,9 +79,9 @@ def _teacher_config(plan: Plan, option: str, model: str, config: TinkerEnvConfig
     unlimited = replace(config, episode=config.episode.with_options(max_trajectory_tokens=None))
     if option == "teacher_model" and model != plan.options.teacher_model:  # a folder from the recipe
         return replace(unlimited, model_name=model, renderer_name=requested or config.renderer_name)
-    if model.startswith("tinker://"):
-        return replace(config, renderer_name=requested or config.renderer_name)  # weights of the student's base model
     name = dialect_for(model, requested, plan.engine, option, "teacher_renderer_name")
+    if model.startswith("tinker://"):
+        return replace(config, renderer_name=name)  # weights of the student's base model
     return replace(unlimited, model_name=model, renderer_name=name)
 
 
