@@ -28,11 +28,8 @@ from ..scoring.score import Score
 class Facts:
     """A description of a node: what makes its sandboxes, its image, its rules."""
 
-    host: str
     daemon: str
     """The address of its Docker daemon, as seen from the node; without a daemon, the kind of its sandboxes."""
-    image: str
-    """The id of its simulation image."""
     cpus: float
     """Submissions that it grades at the same time."""
     digest: str = ""
@@ -107,9 +104,8 @@ class Machine:
 
     async def facts(self) -> Facts:
         """Connect, and describe the node. Raises `DaemonError` or `ImageError`."""
-        image, budget = await self._local.provider.image(), await self._local.provider.budget()
-        digest = await self._local.provider.image_digest()
-        return Facts(socket.gethostname(), made_by(), image, budget.limits.cpus, digest, rules_digest())
+        digest, budget = await self._local.provider.image_digest(), await self._local.provider.budget()
+        return Facts(made_by(), budget.limits.cpus, digest, rules_digest())
 
     async def alive(self) -> None:
         """Returns, which shows that this process and its event loop are running."""

@@ -245,7 +245,7 @@ class Cluster:
         if reserved is None:
             self._wait_for_slots(node, name, slots)
             return
-        machine = NodeClient(node, name, wanted, None, Facts(name, "", "", 1.0), slots, [reserved])
+        machine = NodeClient(node, name, wanted, None, Facts("", 1.0), slots, [reserved])
         try:
             await self._start(machine)
         finally:  # also if the cluster is closed in the meantime: this machine is not in any list yet

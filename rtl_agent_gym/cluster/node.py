@@ -51,15 +51,15 @@ def describe() -> tuple[Facts, Limits]:
     given = given_limits()
     maker = choice.made_by()
     if maker in WITHOUT_DAEMON:
-        image = digest = find_root().digest
+        digest = find_root().digest
         found = Limits.of(machine_info(), local=True, given=given)
     else:
         with connected(maker) as client:
             api: Any = client.api
-            image, info = find_image(client), api.info()
-            digest = str((api.inspect_image(image)["Config"].get("Labels") or {}).get(CONTENT_LABEL) or "")
+            info, image = api.info(), api.inspect_image(find_image(client))
+            digest = str((image["Config"].get("Labels") or {}).get(CONTENT_LABEL) or "")
         found = Limits.of(info, local=is_local(maker, info), given=given)
-    return Facts(socket.gethostname(), maker, image, found.cpus, digest, rules_digest()), found
+    return Facts(maker, found.cpus, digest, rules_digest()), found
 
 
 def start_node(head: str, slots: int, progress: Callable[[str], None], port: int = 6379) -> str:

@@ -120,9 +120,7 @@ class RemoteSandboxes(SandboxProvider):
         yield
 
     async def image(self) -> str:
-        return next((machine.facts.image for machine in self._cluster.working), "")
-
-    async def image_digest(self) -> str:
+        """The digest of its content, since its id may differ from node to node."""
         return next((machine.facts.digest for machine in self._cluster.working), "")
 
     async def build_image(self, files: Mapping[str, bytes], *, dockerfile: str = "Dockerfile") -> str:

@@ -16,7 +16,7 @@ from rtl_agent_gym.scoring.score import Score
 
 exceptions = pytest.importorskip("ray.exceptions")
 
-FACTS = Facts("here", "", "sha256:0", 2.0, rules=rules_digest())
+FACTS = Facts("", 2.0, rules=rules_digest())
 
 
 class Actor:
