@@ -282,16 +282,8 @@ class WardenSandbox(Sandbox):
         header = {"root": root, "folders": list(folders), "files": sizes}
         await self._ask(b"W", header, b"".join(contents.values()), patience=60.0, keeper=keeper)
 
-    async def read_files(
-        self,
-        paths: Sequence[str],
-        *,
-        first: Sequence[str] = (),
-        max_file: int = 16 << 20,
-        max_total: int = 64 << 20,
-        skip: Sequence[str] = (),
-    ) -> FoundFiles:
-        request = _read_request(ReadRequest(paths, first, max_file, max_total, skip))
+    async def read_files(self, paths: Sequence[str], **limits: Any) -> FoundFiles:
+        request = _read_request(ReadRequest(paths, **limits))
         return _found_files(*await self._ask(b"G", request, patience=READ_PATIENCE))
 
     async def oom_kills(self) -> int | None:
