@@ -37,6 +37,7 @@ from ..problems import Problem, category_name
 from ..problems.validation import missing_here
 from ..renderers import Renderer
 from ..sandboxes import SandboxProvider
+from ..sandboxes.client import finished
 from ..scoring.scorer import require_scorable
 from .tinker_config import TinkerEnvConfig, load_renderer
 
@@ -127,7 +128,7 @@ class CVDPEnv(Env):
             return await asyncio.shield(running)
         except BaseException as error:
             cancelled_by_close = isinstance(error, asyncio.CancelledError) and running.cancelled()
-            await to_the_end(self.close())
+            await finished(self.close())
             if cancelled_by_close:
                 raise SandboxLost("this environment was closed during the call") from None
             raise
@@ -239,22 +240,8 @@ class CVDPEnvGroupBuilder(EnvGroupBuilder):
                 if isinstance(error, BaseException):
                     logger.warning("cleaning up a group: %s: %s", type(error).__name__, error)
 
-        await to_the_end(end())
+        await finished(end())
 
     def logging_tags(self) -> list[str]:
         """``cvdp``, the category such as ``cid003``, and the difficulty."""
         return ["cvdp", category_name(self.problem.category), self.problem.difficulty]
-
-
-async def to_the_end(work: Coroutine[Any, Any, None]) -> None:
-    """Await work that must be completed: a cancellation is raised only when the work is done."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            cancelled = error
-    if cancelled is not None:
-        raise cancelled
-    task.result()

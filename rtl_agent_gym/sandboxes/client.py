@@ -16,7 +16,7 @@ import os
 import secrets
 import socket
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -154,13 +154,18 @@ class DockerClient:
         self._enders.shutdown(wait=False)
 
 
-async def finished(work: asyncio.Future[T]) -> T:
-    """Await work in a thread. A thread cannot be cancelled, so a cancellation is raised only when it has ended."""
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait([work])
-        raise
+async def finished(work: Awaitable[T]) -> T:
+    """Await work that must be completed, such as that of a thread: a cancellation is raised only when it has ended."""
+    task = asyncio.ensure_future(work)
+    cancelled: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    return task.result()
 
 
 def _threads(most: int) -> ThreadPoolExecutor:

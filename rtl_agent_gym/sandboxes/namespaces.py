@@ -101,7 +101,7 @@ class NamespaceSandbox(WardenSandbox):
         self._zygote = zygote = self._host.zygote(self.spec, groups=groups is not None)
         self.uid = self._host.uids.take()
         if groups is not None:
-            await finished(asyncio.ensure_future(asyncio.to_thread(self._make_group, groups)))
+            await finished(asyncio.to_thread(self._make_group, groups))
         near, far = socket.socketpair()
         self._socket = near
         with far:

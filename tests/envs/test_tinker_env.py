@@ -24,7 +24,6 @@ from tinker_cookbook.rl.types import Trajectory, TrajectoryGroup  # noqa: E402
 
 from data.bundled import wrong_designs  # noqa: E402
 from rtl_agent_gym.envs import EpisodeConfig  # noqa: E402
-from rtl_agent_gym.envs import tinker_env as face  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer  # noqa: E402
 from rtl_agent_gym.envs.tinker_env import CVDPEnv, CVDPEnvGroupBuilder  # noqa: E402
 from rtl_agent_gym.episodes.runtime import acquire  # noqa: E402
@@ -35,6 +34,7 @@ from rtl_agent_gym.problems import Problem  # noqa: E402
 from rtl_agent_gym.renderers import get_renderer  # noqa: E402
 from rtl_agent_gym.renderers.vocabularies import harmony_encoding  # noqa: E402
 from rtl_agent_gym.sandboxes import SandboxSpec  # noqa: E402
+from rtl_agent_gym.sandboxes.client import finished  # noqa: E402
 from rtl_agent_gym.scoring import RewardWeights  # noqa: E402
 from rtl_agent_gym.training.rollouts import EpisodePlayer, Rollout  # noqa: E402
 from rtl_agent_gym.transcripts import read_transcript  # noqa: E402
@@ -469,7 +469,7 @@ async def test_cleaning_up_is_finished_when_it_is_cancelled() -> None:
         await asyncio.sleep(0.1)
         steps.append("done")
 
-    task = asyncio.ensure_future(face.to_the_end(work()))
+    task = asyncio.ensure_future(finished(work()))
     for _ in range(3):
         await asyncio.sleep(0.01)
         task.cancel()
