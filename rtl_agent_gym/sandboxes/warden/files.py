@@ -119,7 +119,7 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
         ``files``: (path, size) of each sent file, in order; ``left_out``: (path, reason) of at most `MOST_NAMED`
         files that were not read; ``left_out_count``: the number of those.
     """
-    left_out = _LeftOut()
+    left_out: list[tuple[str, str]] = []
     sent: list[tuple[str, int]] = []
     folders: set[str] = set()
     total = 0
@@ -139,21 +139,9 @@ def read_files(header: Mapping[str, Any], send: Callable[[bytes], None]) -> dict
                 continue
             except OSError as error:
                 reason = f"it cannot be read: {error.strerror}"
-        left_out.add(path, reason)
-    return {"files": sent, "left_out": left_out.named, "left_out_count": left_out.count}
-
-
-class _LeftOut:
-    """The files that were not read: the names of the first few, and the number of all."""
-
-    def __init__(self) -> None:
-        self.named: list[tuple[str, str]] = []
-        self.count = 0
-
-    def add(self, path: str, reason: str) -> None:
-        self.count += 1
-        if len(self.named) < MOST_NAMED:
-            self.named.append((path[:LONGEST_NAMED], reason))
+        left_out.append((path, reason))
+    named = [(path[:LONGEST_NAMED], reason) for path, reason in left_out[:MOST_NAMED]]
+    return {"files": sent, "left_out": named, "left_out_count": len(left_out)}
 
 
 class _Look:
@@ -194,8 +182,10 @@ def _send(root: str, path: str, size: int, send: Callable[[bytes], None]) -> int
         os.close(source)
 
 
-def _find(header: Mapping[str, Any], left_out: _LeftOut) -> Iterator[tuple[int, int, str]]:
-    """(rank, size, path) of each file at or below the paths. The rank is the file's index in ``first``."""
+def _find(header: Mapping[str, Any], left_out: list[tuple[str, str]]) -> Iterator[tuple[int, int, str]]:
+    """(rank, size, path) of each file at or below the paths. The rank is the file's index in ``first``. What cannot be
+    read is added to `left_out`.
+    """
     ranks = {path: rank for rank, path in reversed(list(enumerate(header["first"])))}
     seen: set[str] = set()
     look = _Look(header.get("skip", ()))
@@ -209,7 +199,7 @@ def _find(header: Mapping[str, Any], left_out: _LeftOut) -> Iterator[tuple[int, 
             fd = _open_folder(header["root"], parts[:-1], make=False)
         except OSError as error:
             if path in ranks and not isinstance(error, FileNotFoundError):
-                left_out.add(path, f"it cannot be reached: {error.strerror}")
+                left_out.append((path, f"it cannot be reached: {error.strerror}"))
             continue
         try:
             for found, size, reason in _below(parts[-1] if parts else ".", parts[:-1], fd, look):
@@ -220,7 +210,7 @@ def _find(header: Mapping[str, Any], left_out: _LeftOut) -> Iterator[tuple[int, 
                 if not reason:
                     yield ranks.get(name, len(ranks)), size, name
                 elif reason != _SPECIAL or name in ranks:
-                    left_out.add(name, reason)
+                    left_out.append((name, reason))
         finally:
             os.close(fd)
 
