@@ -63,11 +63,8 @@ class TurnBudget:
         """Bytes of the files whose grading has not ended."""
         self._reserved = 0.0
         self._measured = 0
-        self._known: dict[bytes, float] = {}
-
-    def known(self, key: bytes) -> float | None:
-        """The reward of files that were already graded in this run; None if unknown."""
-        return self._known.get(key)
+        self.known: dict[bytes, float] = {}
+        """The rewards of files that were already graded in this run."""
 
     def reserve(self, size: int) -> float | None:
         """Reserve `size` bytes and the mean time of a grading so far; returns the seconds, or None if there is less."""
@@ -89,9 +86,9 @@ class TurnBudget:
 
     def learn(self, key: bytes, score: Score, *, final: bool) -> None:
         """Remember the reward of files; an uncached final grading also adds to the budget."""
-        if len(self._known) >= MOST_KNOWN:
-            self._known.clear()
-        self._known[key] = score.reward
+        if len(self.known) >= MOST_KNOWN:
+            self.known.clear()
+        self.known[key] = score.reward
         if not score.cached:
             self._measured += 1
             self.final += score.seconds if final else 0.0
@@ -157,7 +154,7 @@ class TurnRewards:
                 self._potentials[turn.number] = graded
 
     def _graded(self, key: bytes, files: Files) -> _Graded | None:
-        if (known := self.budget.known(key)) is not None:
+        if (known := self.budget.known.get(key)) is not None:
             return _Graded(key, known)
         size = sum(map(sys.getsizeof, files.values()))
         if (reserved := self.budget.reserve(size)) is None:

@@ -98,15 +98,12 @@ def _ranges(numbers: list[int]) -> list[_Step]:
 
     A filter can only jump forwards. A list is fast enough, since the kernel caches which calls are always allowed.
     """
-    tests = []
-    for begin, end in _spans(numbers):
-        tests += [(_AT_LEAST, begin, False), (_ABOVE, end, True)]
-    steps: list[_Step] = []
-    for at, (operation, number, is_end) in enumerate(tests):
-        left = len(tests) - at - 1
-        # The three returns follow the tests: missing, refuse, permit.
-        steps.append((operation, 0, left + (2 if is_end else 1), number))
-    return [*steps, _MISSING, _REFUSE, _PERMIT]
+    steps: list[_Step] = [_MISSING, _REFUSE, _PERMIT]
+    for begin, end in reversed(list(_spans(numbers))):
+        # A number below these is refused, by the second return; one of them, a step later, is permitted, by the third.
+        skipped = len(steps) - 1
+        steps[:0] = [(_AT_LEAST, 0, skipped, begin), (_ABOVE, 0, skipped, end)]
+    return steps
 
 
 def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
