@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from ..errors import SandboxError
-from .warden.confine import FAMILIES
+from .warden.confine import FAMILIES, Step, when
 
 LIST = Path(__file__).with_name("seccomp.txt")
 _LOAD, _EQUAL, _ABOVE, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x35, 0x45, 0x06
@@ -38,11 +38,9 @@ _SHARED_FILE_REQUESTS = (1024, 1026)
 """F_SETLEASE and F_NOTIFY of fcntl: all sandboxes share the files of the root, so one would see what another opens and
 reads, or delay it."""
 
-_Step = tuple[int, int, int, int]
-"""An instruction: operation, instructions to skip if it is true, if it is false, and its operand."""
-_PERMIT: _Step = (_RETURN, 0, 0, _ALLOW)
-_REFUSE: _Step = (_RETURN, 0, 0, _ERRNO | _EPERM)
-_MISSING: _Step = (_RETURN, 0, 0, _ERRNO | _ENOSYS)
+_PERMIT: Step = (_RETURN, 0, 0, _ALLOW)
+_REFUSE: Step = (_RETURN, 0, 0, _ERRNO | _EPERM)
+_MISSING: Step = (_RETURN, 0, 0, _ERRNO | _ENOSYS)
 
 
 @functools.cache
@@ -71,34 +69,29 @@ def compile_filter(machine: str = "") -> bytes:
         (_EQUAL, 1, 0, _ARCHITECTURES[machine]),
         _MISSING,  # a program of another architecture, such as 32 bits; the image has none
         (_LOAD, 0, 0, _NUMBER),
-        *_when(calls["clone"], [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), _REFUSE, _PERMIT]),
-        *_when(calls["fcntl"], [(_LOAD, 0, 0, _SECOND), *_among(_SHARED_FILE_REQUESTS, _PERMIT, _REFUSE)]),
-        *_when(calls["ioctl"], [(_LOAD, 0, 0, _SECOND), *_among(_TERMINAL_REQUESTS, _PERMIT, _REFUSE)]),
-        *_when(calls["personality"], [(_LOAD, 0, 0, _FIRST), *_among(_PERSONALITIES, _REFUSE)]),
-        *_when(calls["socket"], [(_LOAD, 0, 0, _FIRST), *families]),
-        *_when(_CLONE3, [_MISSING]),
+        *when(calls["clone"], [(_LOAD, 0, 0, _FIRST), (_ANY_BIT, 0, 1, _NEW_NAMESPACES), _REFUSE, _PERMIT]),
+        *when(calls["fcntl"], [(_LOAD, 0, 0, _SECOND), *_among(_SHARED_FILE_REQUESTS, _PERMIT, _REFUSE)]),
+        *when(calls["ioctl"], [(_LOAD, 0, 0, _SECOND), *_among(_TERMINAL_REQUESTS, _PERMIT, _REFUSE)]),
+        *when(calls["personality"], [(_LOAD, 0, 0, _FIRST), *_among(_PERSONALITIES, _REFUSE)]),
+        *when(calls["socket"], [(_LOAD, 0, 0, _FIRST), *families]),
+        *when(_CLONE3, [_MISSING]),
         *_ranges(sorted(calls.values())),
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in program)
 
 
-def _when(number: int, steps: list[_Step]) -> list[_Step]:
-    """Steps, ending with a return, for the system call `number`. The call's number has been loaded."""
-    return [(_EQUAL, 0, len(steps), number), *steps]
-
-
-def _among(values: tuple[int, ...], otherwise: _Step, then: _Step = _PERMIT) -> list[_Step]:
+def _among(values: tuple[int, ...], otherwise: Step, then: Step = _PERMIT) -> list[Step]:
     """Return `then` for a loaded value that is one of these, else `otherwise`."""
     tests = [(_EQUAL, len(values) - at, 0, value) for at, value in enumerate(values)]
     return [*tests, otherwise, then]
 
 
-def _ranges(numbers: list[int]) -> list[_Step]:
+def _ranges(numbers: list[int]) -> list[Step]:
     """Allow these numbers, in ascending order; refuse those between them; treat those above as missing.
 
     A filter can only jump forwards. A list is fast enough, since the kernel caches which calls are always allowed.
     """
-    steps: list[_Step] = [_MISSING, _REFUSE, _PERMIT]
+    steps: list[Step] = [_MISSING, _REFUSE, _PERMIT]
     for begin, end in reversed(list(_spans(numbers))):
         # A number below these is refused, by the second return; one of them, a step later, is permitted, by the third.
         skipped = len(steps) - 1

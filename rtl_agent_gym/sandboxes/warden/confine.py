@@ -41,7 +41,7 @@ SHARED_PAGES = (16 << 20) >> 12
 """Limit on a sandbox's System V shared memory, which outlives the processes that made it. Not every sandbox may set the
 limit in the kernel; without it, commands get no such memory."""
 
-_Step = tuple[int, int, int, int]
+Step = tuple[int, int, int, int]
 """An instruction: operation, number of instructions to skip if it is true and if it is false, operand."""
 
 refused: tuple[int, ...] = ()
@@ -63,18 +63,18 @@ def build(protected: int) -> bytes | None:
         (_LOAD, 0, 0, _NUMBER),
         (_AT_LEAST, 0, 1, _X32),
         missing,
-        *(step for one in by_process for step in _when(one, [first, (_EQUAL, 0, 1, protected), refuse, allow])),
-        *_when(
+        *(step for one in by_process for step in when(one, [first, (_EQUAL, 0, 1, protected), refuse, allow])),
+        *when(
             setpriority,
             [first, (_EQUAL, 2, 0, _PRIO_USER), (_LOAD, 0, 0, _SECOND), (_EQUAL, 0, 1, protected), refuse, allow],
         ),
-        *_when(
+        *when(
             socket,
             [first, *known, (_EQUAL, 0, 1, FAMILIES[-1]), allow, (_RETURN, 0, 0, _ERRNO | _EAFNOSUPPORT)],
         ),
-        *_when(_IO_URING_SETUP, [missing]),
-        *(() if _shared_memory_is_limited() else _when(shmget, [refuse])),
-        *(step for number in refused for step in _when(number, [refuse])),
+        *when(_IO_URING_SETUP, [missing]),
+        *(() if _shared_memory_is_limited() else when(shmget, [refuse])),
+        *(step for number in refused for step in when(number, [refuse])),
         allow,
     ]
     return b"".join(struct.pack("=HBBI", *step) for step in program)
@@ -87,8 +87,8 @@ def _shared_memory_is_limited() -> bool:
     return False
 
 
-def _when(number: int, steps: list[_Step]) -> list[_Step]:
-    """Instructions that run `steps`, which end with a return, if the loaded system call number is `number`."""
+def when(number: int, steps: list[Step]) -> list[Step]:
+    """Run `steps`, which end with a return, if the loaded system call number is `number`."""
     return [(_EQUAL, 0, len(steps), number), *steps]
 
 
