@@ -146,11 +146,6 @@ class SandboxGroup:
     """By controller; all the same in cgroup 2."""
 
     @property
-    def entries(self) -> list[Path]:
-        """The files to which a process's id is written to move it into the group."""
-        return [folder / "cgroup.procs" for folder in dict.fromkeys(self.folders.values())]
-
-    @property
     def places(self) -> dict[str, str]:
         """The group's folders, by the paths where its processes expect them."""
         if len(set(self.folders.values())) == 1:

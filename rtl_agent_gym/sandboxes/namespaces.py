@@ -122,8 +122,8 @@ class NamespaceSandbox(WardenSandbox):
         if not self._started.pid:  # it has ended, and the channel reports why; writing 0 would move this process
             return
         try:
-            for path in group.entries:
-                path.write_text(str(self._started.pid))
+            for folder in dict.fromkeys(group.folders.values()):
+                (folder / "cgroup.procs").write_text(str(self._started.pid))
         except ProcessLookupError:  # it has ended
             return
         except OSError as error:
