@@ -19,8 +19,7 @@ from ..problems.paths import expand_home
 from ..problems.registry import split_whole
 from ..problems.rows import problem_row
 from ..sources.derivation import Case, CaseT, KnownT, Options
-from ..sources.mutants.derived import Derived, MutantOptions, derive, enough_candidates, too_few, with_design
-from ..sources.mutants.mutant import VerdictStore
+from ..sources.mutants.derived import MutantOptions, derived_problem, enough_candidates, too_few, with_design
 from ..sources.optimization.derived import Measured, OptimizeOptions, WastefulCase
 from ..sources.verification.derived import Findings, VerifyOptions
 from ..visible import plural
@@ -132,29 +131,31 @@ def mutate_command(
     """
     problems = _with_designs(problems, designs)
     check_out(out, source)
-    count, killed = options.count, 0
+    count = options.count
 
-    async def make(grader: MutantGrader) -> list[Derived]:
+    async def make(grader: MutantGrader) -> list[GradedMutant]:
         from ..sources.making import in_order
 
+        killed: list[GradedMutant] = []
+
         def is_enough(graded: GradedMutant) -> bool:
-            nonlocal killed
-            killed += graded.verdict.outcome == "killed"
-            progress.update(progress.task_ids[0], completed=killed)
-            return killed == count
+            if graded.verdict.outcome == "killed":
+                killed.append(graded)
+            progress.update(progress.task_ids[0], completed=len(killed))
+            return len(killed) == count
 
         try:
             with progress_bar(stderr_console(), "problems", count) as progress:
                 await in_order(enough_candidates(source, problems, options), grader.grade, 2 * workers, is_enough)
         finally:
             print_left_out([*grader.rejected.values()])
-        if killed < count:
-            raise UsageError(too_few(source, count, killed))
-        return list(derive(f"{source}+mutants", problems, options, grader.store))
+        if len(killed) < count:
+            raise UsageError(too_few(source, count, len(killed)))
+        return killed
 
     made = asyncio.run(_with_grader(make, workers, cache))
-    write_rows(out, [problem_row(derived.problem) | {"proof": _proof(derived)} for derived in made])
-    sources = len({derived.source.id for derived in made})
+    write_rows(out, [_mutant_row(graded, options) for graded in made])
+    sources = len({graded.candidate.problem.id for graded in made})
     typer.echo(f"{plural(len(made), 'problem')} made of {plural(sources, 'design')} written to {out}", err=True)
 
 
@@ -162,7 +163,7 @@ async def _with_grader(work: Any, workers: int, cache: bool) -> Any:
     from ..sources.mutants.grading import mutant_grader
 
     with work_is_kept():
-        async with mutant_grader(workers=workers, cache=cache, store=VerdictStore()) as grader:
+        async with mutant_grader(workers=workers, cache=cache) as grader:
             return await work(grader)
 
 
@@ -188,10 +189,10 @@ def _with_designs(problems: list[Problem], designs: Path | None) -> list[Problem
     return found
 
 
-def _proof(derived: Derived) -> dict[str, Any]:
-    verdict = derived.verdict
-    return {
-        "source": derived.source.id,
+def _mutant_row(graded: GradedMutant, options: MutantOptions) -> dict[str, Any]:
+    (problem, _, mutant), verdict = graded.candidate, graded.verdict
+    proof = {
+        "source": problem.id,
         "operator": verdict.operator,
         "file": verdict.path,
         "line": verdict.line,
@@ -199,6 +200,7 @@ def _proof(derived: Derived) -> dict[str, Any]:
         "reference": {"passed": True},
         "image": verdict.image,
     }
+    return problem_row(derived_problem(problem, mutant, verdict, options.hint)) | {"proof": proof}
 
 
 def print_strength(console: Console, strength: Strength) -> None:

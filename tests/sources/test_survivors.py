@@ -112,16 +112,6 @@ async def test_a_weaker_search_does_not_replace_the_steps_of_a_longer_one(
     assert seen == [("bounded", 8, ""), ("bounded", 16, ""), ("bounded", 16, ""), ("bounded", 16, "")]
 
 
-async def test_a_verdict_without_steps_says_the_fewest_that_it_can_mean(
-    arbiter: Problem, store: VerdictStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As the verdicts of versions that did not keep them."""
-    [(_, design, mutant)] = first_mutants(arbiter, 1)
-    store.add(Verdict.on(design, mutant, "survived", equivalence="bounded"))
-    found = await strength(arbiter, store, Finding("unknown", why="time"), monkeypatch)
-    assert "; no difference within 4 steps\n" in printed(found)
-
-
 async def test_a_reference_that_failed_once_is_graded_again(arbiter: Problem, store: VerdictStore) -> None:
     [candidate] = first_mutants(arbiter, 1)
     store.add(Verdict.on(candidate.design, candidate.mutant, "invalid", symptom=NO_REFERENCE))

@@ -153,19 +153,28 @@ class Candidate(NamedTuple):
     mutant: Mutant
 
 
-class Derived(NamedTuple):
-    """A problem made from a mutant, and the evidence that the mutant is wrong."""
-
-    problem: Problem
-    source: Problem
-    verdict: Verdict
-
-
 def read_source(source: str) -> Iterator[Located]:
-    """The problems of a source that ends in ``+mutants``, for the registry. Raises like `parse_derived`, `derive`."""
+    """The problems of a source that ends in ``+mutants``, for the registry.
+
+    Raises:
+        UsageError: As `parse_derived`; or there are too few mutants, or a verdict is missing.
+    """
     base, options = parse_derived(source, MutantOptions)
-    made = derive(source, load_problems(base), options)
-    yield from ((derived.problem, Place(source, number)) for number, derived in enumerate(made, 1))
+    store, made = VerdictStore(), 0
+    for problem, design, mutant in enough_candidates(source, load_problems(base), options):
+        verdict = store.of(design).get(mutant.digest)
+        if verdict is None:
+            raise UsageError(
+                f"{source}: the mutants of {problem.id} have not been graded yet, so it is unknown which of them the "
+                f"tests detect; grade them once with: rtl-agent-gym problems mutate '{base}' "
+                f"--count {options.count} --seed {options.seed} --out FILE.jsonl"
+            )
+        if verdict.outcome == "killed":
+            made += 1
+            yield derived_problem(problem, mutant, verdict, options.hint), Place(source, made)
+            if made == options.count:
+                return
+    raise UsageError(too_few(source, options.count, made))
 
 
 def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
@@ -185,35 +194,6 @@ def candidates(problems: Iterable[Problem], seed: int) -> Iterator[Candidate]:
         if found is not None and (found.design, found.mutant.digest) not in seen:
             seen.add((found.design, found.mutant.digest))
             yield found
-
-
-def derive(
-    source: str, problems: Sequence[Problem], options: MutantOptions, store: VerdictStore | None = None
-) -> Iterator[Derived]:
-    """The debugging problems made from mutants of `problems`. `source` is their name in messages.
-
-    By default, verdicts come from the package and the user's cache.
-
-    Raises:
-        UsageError: There are too few mutants, or a verdict is missing. The message says what to do.
-    """
-    store, left = store or VerdictStore(), options.count
-    for candidate in enough_candidates(source, problems, options):
-        verdict = store.of(candidate.design).get(candidate.mutant.digest)
-        if verdict is None:
-            base = source.rpartition("+mutants")[0]
-            raise UsageError(
-                f"{source}: the mutants of {candidate.problem.id} have not been graded yet, so it is unknown which of "
-                f"them the tests detect; grade them once with: rtl-agent-gym problems mutate '{base}' "
-                f"--count {options.count} --seed {options.seed} --out FILE.jsonl"
-            )
-        if verdict.outcome == "killed":
-            made = derived_problem(candidate.problem, candidate.mutant, verdict, options.hint)
-            yield Derived(made, candidate.problem, verdict)
-            left -= 1
-            if left == 0:
-                return
-    raise UsageError(too_few(source, options.count, options.count - left))
 
 
 def enough_candidates(source: str, problems: Sequence[Problem], options: MutantOptions) -> list[Candidate]:

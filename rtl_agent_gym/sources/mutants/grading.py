@@ -18,7 +18,7 @@ from ...scoring import TIME_LIMIT, Scorer
 from ...scoring.score import Score
 from ..making import Examiner, in_order
 from .derived import Candidate
-from .equivalence import STEPS, Finding, compare
+from .equivalence import Finding, compare
 from .mutant import Equivalence, Mutant, Outcome, Verdict, VerdictStore, design_key, draw_mutants, problem_mutants
 from .operators import OPERATORS
 
@@ -38,7 +38,7 @@ _FIRST = re.compile(r", first [^;]*")
 class GradedMutant(NamedTuple):
     """A mutant with its verdict, and for a survivor the new result of Yosys, if any."""
 
-    mutant: Mutant
+    candidate: Candidate
     verdict: Verdict
     finding: Finding | None = None
 
@@ -119,7 +119,7 @@ class MutantGrader(Examiner[VerdictStore]):
             elif _certainty(finding) > _certainty(verdict):
                 verdict = verdict.model_copy(update={"equivalence": finding.equivalence, "steps": finding.steps})
                 self.store.add(verdict)
-        return GradedMutant(mutant, verdict, finding)
+        return GradedMutant(candidate, verdict, finding)
 
     async def grade_all(self, candidates: Sequence[Candidate], *, prove: bool = False) -> list[GradedMutant]:
         """The verdicts on several mutants, in their order. Raises like `grade`."""
@@ -218,26 +218,24 @@ async def measure_strength(
     every, key = problem_mutants(problem), design_key(problem)
     drawn = draw_mutants(every, seed)[:limit]
     graded = await grader.grade_all([Candidate(problem, key, mutant) for mutant in drawn], prove=True)
-    by_operator = {name: [mutant for mutant in graded if mutant.mutant.operator == name] for name in OPERATORS}
+    by_operator = {name: [found for found in graded if found.verdict.operator == name] for name in OPERATORS}
     return Strength(
         problem_id=problem.id,
         mutants=len(every),
         total=_count(graded),
         operators={name: _count(group) for name, group in by_operator.items() if group},
-        survivors=[_survivor(mutant) for mutant in graded if mutant.verdict.outcome == "survived"],
+        survivors=[_survivor(found) for found in graded if found.verdict.outcome == "survived"],
     )
 
 
 def _count(graded: list[GradedMutant]) -> Count:
-    verdicts = [mutant.verdict for mutant in graded]
+    verdicts = [found.verdict for found in graded]
     return Count(**Counter("proved" if verdict.equivalence == "proved" else verdict.outcome for verdict in verdicts))
 
 
 def _survivor(graded: GradedMutant) -> dict[str, Any]:
-    mutant, verdict = graded.mutant, graded.verdict
+    mutant, verdict = graded.candidate.mutant, graded.verdict
     found = graded.finding or Finding(verdict.equivalence, verdict.steps)
-    if found.equivalence == "bounded":  # an old verdict may not have stored the steps
-        found = found._replace(steps=max(found.steps, STEPS[0]))
     return {
         "operator": mutant.operator,
         "path": mutant.path,

@@ -148,7 +148,7 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     """The reason in its score."""
     equivalence: Equivalence = ""
     steps: int = 0
-    """For ``bounded``: the number of steps without a difference; 0 if it was not stored."""
+    """For ``bounded``: the number of steps without a difference."""
     image: str = ""
     """The digest of the simulation image in which it was graded."""
 
