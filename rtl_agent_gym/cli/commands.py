@@ -50,10 +50,10 @@ COMMANDS = {
 
 
 class _Command(TyperCommand):
-    """A command whose numbers must be finite and whose paths must not be empty.
+    """A command whose numbers must be finite, and whose paths must not be empty and may begin with ``~``.
 
     NaN would pass the bounds of an option, and no option allows infinity. An empty path, such as that of an unset
-    variable, would be the current folder.
+    variable, would be the current folder. A shell does not expand ``~`` in ``--option=~/x``.
     """
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -63,8 +63,12 @@ class _Command(TyperCommand):
             value = ctx.params.get(option.name)
             if isinstance(value, float) and not math.isfinite(value):
                 raise typer.BadParameter(f"{value} is not a finite number.", ctx=ctx, param=option)
-            if isinstance(value, Path) and not empty.isdisjoint(option.opts):
-                raise typer.BadParameter("the path is empty.", ctx=ctx, param=option)
+            if isinstance(value, Path):
+                from ..problems.paths import expand_home  # imports all of `problems`, which not every command needs
+
+                if not empty.isdisjoint(option.opts):
+                    raise typer.BadParameter("the path is empty.", ctx=ctx, param=option)
+                ctx.params[option.name] = expand_home(value)
         return rest
 
 

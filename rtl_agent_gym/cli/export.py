@@ -16,7 +16,7 @@ from ..errors import UsageError, importing, writing
 from ..evaluation.export import ExportConfig, export_rows
 from ..evaluation.recorded import each_readable, require_readable, transcript_files
 from ..visible import plural
-from .options import at_home, options_as, parameters_of
+from .options import options_as, parameters_of
 from .problems import export_command as problems_export
 from .show import print_left_out, print_line, refuse_source, stderr_console
 
@@ -31,7 +31,7 @@ def export_command(
             help="sft: chats; tokens: sampled ids with logprobs; dpo: pairs of a passed and a failed episode."
         ),
     ] = "sft",
-    out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.", callback=at_home)] = None,
+    out: Annotated[Path | None, typer.Option(help="File to write; by default stdout.")] = None,
 ) -> None:
     """Write episodes as JSON Lines for training. When no episode meets the conditions, writes no file and exits 1.
 
@@ -91,7 +91,7 @@ def export_model_command(
     source: Annotated[
         str, typer.Argument(metavar="RUN|CHECKPOINT", help="A run on the local engine, or a checkpoint.")
     ],
-    out: Annotated[Path, typer.Option(help="Folder to write; must be new or empty.", callback=at_home)],
+    out: Annotated[Path, typer.Option(help="Folder to write; must be new or empty.")],
     merge: Annotated[
         bool,
         typer.Option("--merge", help="Merge LoRA adapters into the base model's weights, giving a complete model."),

@@ -26,7 +26,7 @@ from ..options import (
     bounds,
 )
 from ..problems import Problem, load_problems
-from ..problems.paths import expand_home, text_of_option
+from ..problems.paths import text_of_option
 
 FLAGS = {
     "ids": ["--problem"],
@@ -206,14 +206,8 @@ def refuse_options_of_nodes(context: typer.Context, sandbox: str = "auto") -> No
         raise UsageError(f"{given[0]}: a run cannot set this for the nodes of a cluster; start them with `{command}`")
 
 
-def at_home(path: Path | None) -> Path | None:
-    """Expand ``~`` in a path, if one is given: a shell does not expand it in ``--option=~/x``."""
-    return None if path is None else expand_home(path)
-
-
 def writable_folder(folder: Path, option: str) -> None:
     """Create a folder if it does not exist. Raises `UsageError` if it cannot be created or written to."""
-    folder = expand_home(folder)  # as the rules do; see `at_home`
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:

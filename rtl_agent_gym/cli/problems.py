@@ -24,7 +24,7 @@ from ..problems import (
     validate_problem,
 )
 from ..problems.notes import RATINGS, note_of
-from ..problems.paths import ANSWER_FILE, expand_home
+from ..problems.paths import ANSWER_FILE
 from ..problems.rows import problem_row
 from ..problems.validation import missing_here
 from ..visible import plural, visible
@@ -176,7 +176,7 @@ def export_command(
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="FOLDER", help="Folder for the tasks, one folder per task.", callback=expand_home),
+        typer.Option(metavar="FOLDER", help="Folder for the tasks, one folder per task."),
     ],
     format: Annotated[Literal["harbor"], typer.Option(help="harbor: task folders of Harbor.")] = "harbor",
     image: Annotated[

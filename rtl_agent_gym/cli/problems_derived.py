@@ -27,7 +27,6 @@ from .options import (
     CacheOption,
     JsonOption,
     ProblemsOption,
-    at_home,
     option,
     options_as,
     parameters_of,
@@ -59,13 +58,12 @@ DesignsOption = Annotated[
     typer.Option(
         "--designs",
         metavar="DIR",
-        callback=at_home,
         help="Correct designs of yours, for problems without a reference solution: DIR/ID/rtl/….",
     ),
 ]
 WorkersOption = Annotated[int, typer.Option(min=1, help="Mutants or designs to examine at the same time.")]
 SourceArgument = Annotated[str, typer.Argument(metavar="SOURCE", help="A source of problems, as for --problems.")]
-OutOption = Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.", callback=expand_home)]
+OutOption = Annotated[Path, typer.Option(metavar="FILE", help="The JSON Lines file to write.")]
 
 
 @with_problems

@@ -31,7 +31,6 @@ from .options import (
     ProblemOption,
     ProblemsOption,
     WeightsOption,
-    at_home,
     one_problem,
     options_as,
     parameters_of,
@@ -51,16 +50,13 @@ def score_command(
     problem: ProblemOption = None,
     files: Annotated[
         Path | None,
-        typer.Option(
-            "--files", metavar="DIR", callback=at_home, help="A work folder; for a text, a folder with subjective.txt."
-        ),
+        typer.Option("--files", metavar="DIR", help="A work folder; for a text, a folder with subjective.txt."),
     ] = None,
     candidates: Annotated[
         Path | None,
         typer.Option(
             "--candidates",
             metavar="FILE",
-            callback=at_home,
             help='JSON Lines of {"id": …, "files": {path: text}}, or "response": text.',
         ),
     ] = None,

@@ -19,7 +19,7 @@ from ..evaluation.report import write_report
 from ..evaluation.report.page import can_draw
 from ..evaluation.viewer import print_episode, print_list, serving, write_page
 from ..visible import plural
-from .options import JsonOption, OpenOption, at_home
+from .options import JsonOption, OpenOption
 from .show import print_left_out, print_line, refuse_source, stderr_console
 
 LINES = 60
@@ -31,9 +31,7 @@ SourceArgument = Annotated[
 
 def view_command(
     source: SourceArgument,
-    out: Annotated[
-        Path | None, typer.Option(help="Write the page to this file instead of serving it.", callback=at_home)
-    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Write the page to this file instead of serving it.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the page on this machine (the default).")] = False,
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to serve on; 0: any free port.")] = 0,
     browser: OpenOption = False,
@@ -85,9 +83,7 @@ def report_command(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(
-            help="Folder of the page, or its path (….html); by default the first run's folder.", callback=at_home
-        ),
+        typer.Option(help="Folder of the page, or its path (….html); by default the first run's folder."),
     ] = None,
     browser: OpenOption = False,
     json_: JsonOption = False,

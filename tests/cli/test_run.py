@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from rtl_agent_gym.cli.options import writable_folder
 from rtl_agent_gym.evaluation.outcome import episode_seed
 from rtl_agent_gym.transcripts import read_transcript
 from tests.arbiter import ARBITER, write, wrong
@@ -92,13 +91,13 @@ def test_wrong_usage_is_one_clear_message(arguments: list[str], message: str) ->
     assert "Traceback" not in done.stderr
 
 
-def test_a_folder_may_begin_with_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    monkeypatch.setenv("HOME", str(tmp_path))
-    writable_folder(Path("~/transcripts"), "--transcript-dir")
+def test_a_folder_may_begin_with_the_home_folder(tmp_path: Path) -> None:
+    options = ["--transcript-dir=~/transcripts", "--policy", "scripted /none"]
+    done = run("run", "--problem", ARBITER, *options, HOME=str(tmp_path))
+    assert done.returncode == 2, done.stderr
+    assert "/none" in done.stderr
     assert (tmp_path / "transcripts").is_dir()
-    assert not list((tmp_path / "here").iterdir())
+    assert not (ROOT / "~").exists()
 
 
 @pytest.mark.slow
