@@ -30,7 +30,7 @@ from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.problems.notes import NOTES, MutationScore, Note, read_notes, row_digest, write_notes
 from rtl_agent_gym.sources.mutants.derived import with_design
 from rtl_agent_gym.sources.mutants.grading import Count, Strength, measure_strength, mutant_grader
-from rtl_agent_gym.sources.mutants.mutant import SHIPPED, VerdictStore, design_key
+from rtl_agent_gym.sources.mutants.mutant import SHIPPED, VerdictStore, design_key, problem_mutants, verdict_key
 from rtl_agent_gym.sources.mutants.operators import OPERATORS
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -232,8 +232,12 @@ def mutation_score(figures: Mapping[str, Any]) -> MutationScore | None:
 def ship() -> None:
     """Write the known verdicts on the bundled problems' mutants into the package."""
     store = VerdictStore()
-    verdicts = [verdict for problem in load_problems("bundled") for verdict in store.of(design_key(problem)).values()]
-    lines = sorted(verdict.model_dump_json(exclude_defaults=True) for verdict in verdicts)
+    known = [
+        store.get(verdict_key(design_key(problem), mutant))
+        for problem in load_problems("bundled")
+        for mutant in problem_mutants(problem)
+    ]
+    lines = sorted(verdict.model_dump_json(exclude_defaults=True) for verdict in known if verdict is not None)
     SHIPPED.write_text("".join(line + "\n" for line in lines))
     print(f"{len(lines)} verdicts written to {SHIPPED}")
 

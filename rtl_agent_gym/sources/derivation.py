@@ -192,20 +192,28 @@ def parse_derived(source: str, model: type[Options]) -> tuple[str, Options]:
     return base, read_query(model, source, query)
 
 
-class Known(BaseModel, ABC):
-    """The stored results of examining a design."""
+class Stored(BaseModel):
+    """A result that a `Store` keeps."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     key: str
-    """The key of the design; see `Case`."""
+    """What it is the result of; see `Case` and `mutants.mutant.verdict_key`."""
+    image: str = ""
+    """The digest of the simulation image."""
+
+
+StoredT = TypeVar("StoredT", bound=Stored)
+
+
+class Known(Stored, ABC):
+    """The stored results of examining a design."""
+
     problem_id: str
     fault: str = ""
     """Why no problem can be made from the design; empty if one can."""
     verified: dict[str, float] = {}
     """The quality of each kind of problem that was graded, from 0 to 1."""
-    image: str = ""
-    """The digest of the simulation image."""
 
     @abstractmethod
     def kind(self, options: Any) -> str:
@@ -226,7 +234,7 @@ class Known(BaseModel, ABC):
 KnownT = TypeVar("KnownT", bound=Known)
 
 
-class Store(Generic[KnownT]):
+class Store(Generic[StoredT]):
     """Results of examinations: one file per key in a folder, with a file of the package as the fallback.
 
     Args:
@@ -235,21 +243,24 @@ class Store(Generic[KnownT]):
         shipped: The package's file, with one result per line; None for none.
     """
 
-    def __init__(self, model: type[KnownT], folder: Path | str, shipped: Path | None = None) -> None:
+    contents = "the results of an examination"
+    """What it keeps, for messages."""
+
+    def __init__(self, model: type[StoredT], folder: Path | str, shipped: Path | None = None) -> None:
         self.folder = cache_folder(folder) if isinstance(folder, str) else folder
         self.model, self._shipped = model, shipped
 
-    def get(self, key: str) -> KnownT | None:
+    def get(self, key: str) -> StoredT | None:
         """The stored result. A file that cannot be read counts as missing; None if the package has no result either."""
         with contextlib.suppress(OSError, ValidationError):
             return self.model.model_validate_json((self.folder / f"{key}.json").read_bytes())
         line = _lines_by_key(self._shipped).get(key) if self._shipped else None
         return self.model.model_validate_json(line) if line else None
 
-    def put(self, known: KnownT) -> None:
+    def put(self, known: StoredT) -> None:
         """Store a result. Raises `UsageError` or `SandboxError` if it cannot be written."""
         path = self.folder / f"{known.key}.json"
-        with writing("the results of an examination (XDG_CACHE_HOME sets their folder)", path):
+        with writing(f"{self.contents} (XDG_CACHE_HOME sets their folder)", path):
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_file(path, known.model_dump_json())
 

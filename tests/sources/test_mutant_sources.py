@@ -11,7 +11,7 @@ from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import load_problems, validate_problem
 from rtl_agent_gym.scoring.harness import default_seed
 from rtl_agent_gym.sources.mutants.derived import candidates
-from rtl_agent_gym.sources.mutants.mutant import SHIPPED, Outcome, Verdict, VerdictStore, design_key
+from rtl_agent_gym.sources.mutants.mutant import SHIPPED, Outcome, Verdict, VerdictStore, design_key, verdict_key
 
 from .conftest import write_rows
 
@@ -29,7 +29,7 @@ def grade(store: VerdictStore, source: str, outcomes: str, seed: int = 0) -> Non
     names: dict[str, Outcome] = {"k": "killed", "s": "survived", "i": "invalid"}
     for letter, one in zip(outcomes, candidates(load_problems(source), seed), strict=False):
         found = {"failed": ("test_it.loads",), "symptom": "2 of 3 tests failed"} if letter == "k" else {}
-        store.add(Verdict.on(one.design, one.mutant, names[letter], **found))
+        store.put(Verdict.on(one.design, one.mutant, names[letter], **found))
 
 
 def test_the_packages_own_need_no_grading(store: VerdictStore) -> None:
@@ -48,13 +48,13 @@ def test_the_packages_verdicts_are_of_the_bundled_problems() -> None:
     """If this fails, a bundled problem was changed: run benchmarks/mutants.py, then again with --ship."""
     keys = {design_key(problem) for problem in load_problems("bundled")}
     lines = [Verdict.model_validate_json(line) for line in SHIPPED.read_text().splitlines()]
-    assert {verdict.design for verdict in lines} == keys
+    assert {verdict.key.partition("-")[0] for verdict in lines} == keys
 
 
 def test_any_symptom_of_a_verdict_reads_back(store: VerdictStore) -> None:
-    verdict = Verdict(design="d", mutant="m", operator="o", path="p", line=1, outcome="killed", symptom="a\x85\u2028\f")
-    store.add(verdict)
-    assert VerdictStore().of("d") == {"m": verdict}
+    verdict = Verdict(key="d-m", operator="o", path="p", line=1, outcome="killed", symptom="a\x85\u2028\f")
+    store.put(verdict)
+    assert VerdictStore().get("d-m") == verdict
 
 
 def test_only_what_the_tests_reject_becomes_a_problem(store: VerdictStore) -> None:
@@ -153,13 +153,14 @@ def test_problems_without_a_reference_solution(store: VerdictStore, tmp_path: Pa
 def test_a_verdict_that_a_crash_cut_off_does_not_count(store: VerdictStore) -> None:
     grade(store, FAMILY, "k")
     [one, *_] = candidates(load_problems(FAMILY), 0)
-    path = store.folder / f"{one.design}.jsonl"
+    key = verdict_key(one.design, one.mutant)
+    path = store.folder / f"{key}.json"
     path.write_text(path.read_text()[:-20])
-    assert VerdictStore().of(one.design) == {}
+    assert VerdictStore().get(key) is None
     path.write_bytes(path.read_bytes() + "é".encode()[:1])  # within a character
-    assert VerdictStore().of(one.design) == {}
-    grade(store, FAMILY, "k")  # the next one has a line of its own
-    assert set(VerdictStore().of(one.design)) == {one.mutant.digest}
+    assert VerdictStore().get(key) is None
+    grade(store, FAMILY, "k")
+    assert VerdictStore().get(key) is not None
 
 
 def test_equal_designs_under_two_ids_are_mutated_once(tmp_path: Path) -> None:
@@ -186,10 +187,12 @@ def test_a_store_that_cannot_be_written(tmp_path: Path) -> None:
 def test_a_later_verdict_of_the_user_replaces_the_packages(store: VerdictStore) -> None:
     """As from another image."""
     one = next(candidates(load_problems("bundled"), 0))
-    shipped = store.of(one.design)[one.mutant.digest]
+    key = verdict_key(one.design, one.mutant)
+    shipped = store.get(key)
+    assert shipped is not None
     later = shipped.model_copy(update={"image": "sha256:other", "symptom": "seen here"})
-    store.add(later)
-    assert VerdictStore().of(one.design)[one.mutant.digest] == later != shipped
+    store.put(later)
+    assert VerdictStore().get(key) == later != shipped
 
 
 def test_what_cannot_be_scored_has_no_mutants() -> None:

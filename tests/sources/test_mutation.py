@@ -200,7 +200,7 @@ async def test_a_verdict_is_graded_once_and_kept(tmp_path: Path, arbiter: Proble
     assert verdict.failed
     assert "tests failed" in verdict.symptom
     assert verdict.image.startswith("sha256:")
-    assert VerdictStore(tmp_path, shipped=False).of(candidate.design) == {candidate.mutant.digest: verdict}
+    assert VerdictStore(tmp_path, shipped=False).get(verdict.key) == verdict
 
 
 async def test_nothing_is_said_of_mutants_if_the_reference_fails(tmp_path: Path, arbiter: Problem) -> None:

@@ -27,6 +27,7 @@ from rtl_agent_gym.sources.mutants.mutant import (
     design_key,
     draw_mutants,
     problem_mutants,
+    verdict_key,
 )
 
 PASSED = Score(passed=True, tests_passed=1, tests_total=1, format=1, syntax=1, interface=1, compile=1, reward=1)
@@ -40,7 +41,9 @@ def store(tmp_path: Path) -> VerdictStore:
 
 def kept(store: VerdictStore, candidate: Candidate) -> Verdict:
     """What is on disk."""
-    return VerdictStore(store.folder, shipped=False).of(candidate.design)[candidate.mutant.digest]
+    found = VerdictStore(store.folder, shipped=False).get(verdict_key(candidate.design, candidate.mutant))
+    assert found is not None
+    return found
 
 
 def grader_of(store: VerdictStore, of_mutants: Score = PASSED) -> MutantGrader:
@@ -114,7 +117,7 @@ async def test_a_weaker_search_does_not_replace_the_steps_of_a_longer_one(
 
 async def test_a_reference_that_failed_once_is_graded_again(arbiter: Problem, store: VerdictStore) -> None:
     [candidate] = first_mutants(arbiter, 1)
-    store.add(Verdict.on(candidate.design, candidate.mutant, "invalid", symptom=NO_REFERENCE))
+    store.put(Verdict.on(candidate.design, candidate.mutant, "invalid", symptom=NO_REFERENCE))
     assert (await grader_of(store, FAILED).grade(candidate)).verdict.outcome == "killed"
     assert kept(store, candidate).outcome == "killed"
 
@@ -123,7 +126,7 @@ async def test_a_verdict_from_another_image_is_graded_again(arbiter: Problem, st
     """And one without an image, from before they were noted, is not."""
     candidates = first_mutants(arbiter, 2)
     for (_, design, mutant), image in zip(candidates, ("sha256:other", ""), strict=True):
-        store.add(Verdict.on(design, mutant, "survived", image=image))
+        store.put(Verdict.on(design, mutant, "survived", image=image))
     found = [graded.verdict.outcome for graded in await grader_of(store, FAILED).grade_all(candidates)]
     assert found == ["killed", "survived"]
 
@@ -133,7 +136,7 @@ async def test_what_was_proved_is_not_forgotten_or_proved_again(
     final: Equivalence, arbiter: Problem, store: VerdictStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     candidate = next(one for one in first_mutants(arbiter, 100) if one.mutant.operator != "assignment")
-    store.add(Verdict.on(candidate.design, candidate.mutant, "survived"))
+    store.put(Verdict.on(candidate.design, candidate.mutant, "survived"))
     seen, answers = list[Equivalence](), list[Equivalence](["unknown", "bounded", "unknown", final])
     for said in answers:
         monkeypatch.setattr(grading, "compare", AsyncMock(return_value=Finding(said, 0, "")))

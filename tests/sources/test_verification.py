@@ -318,7 +318,7 @@ def test_a_later_verdict_takes_no_mutant_away(user_cache: Path) -> None:
     case = next(cases(load_problems("bundled"), VerifyOptions()))
     drawn = list(drawn_mutants(case, 0))
     for mutant in problem_mutants(case.problem):
-        VerdictStore().add(Verdict.on(design_key(case.problem), mutant, "survived"))
+        VerdictStore().put(Verdict.on(design_key(case.problem), mutant, "survived"))
     assert load_problems("bundled+verify?count=1") == [before]
     assert list(drawn_mutants(case, 0)) == drawn  # another machine examines the same ones
 

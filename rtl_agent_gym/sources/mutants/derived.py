@@ -22,7 +22,7 @@ from ...problems.model import Problem
 from ...problems.registry import Located
 from ...problems.rows import Place, apply_patch
 from ..derivation import DerivedOptions, derived_id, parse_derived
-from .mutant import Mutant, Verdict, VerdictStore, design_key, draw_mutants, problem_mutants
+from .mutant import Mutant, Verdict, VerdictStore, design_key, draw_mutants, problem_mutants, verdict_key
 
 Hint = Literal["none", "check", "symptom"]
 """What the task says about the bug: nothing, the names of the hidden checks that fail, or also how many fail (or that
@@ -162,7 +162,7 @@ def read_source(source: str) -> Iterator[Located]:
     base, options = parse_derived(source, MutantOptions)
     store, made = VerdictStore(), 0
     for problem, design, mutant in enough_candidates(source, load_problems(base), options):
-        verdict = store.of(design).get(mutant.digest)
+        verdict = store.get(verdict_key(design, mutant))
         if verdict is None:
             raise UsageError(
                 f"{source}: the mutants of {problem.id} have not been graded yet, so it is unknown which of them the "

@@ -19,7 +19,17 @@ from ...scoring.score import Score
 from ..making import Examiner, in_order
 from .derived import Candidate
 from .equivalence import Finding, compare
-from .mutant import Equivalence, Mutant, Outcome, Verdict, VerdictStore, design_key, draw_mutants, problem_mutants
+from .mutant import (
+    Equivalence,
+    Mutant,
+    Outcome,
+    Verdict,
+    VerdictStore,
+    design_key,
+    draw_mutants,
+    problem_mutants,
+    verdict_key,
+)
 from .operators import OPERATORS
 
 SLOWEST, QUICKEST = 5.0, 30.0
@@ -94,7 +104,7 @@ class MutantGrader(Examiner[VerdictStore]):
             SandboxError: The machine failed.
         """
         problem, key, mutant = candidate
-        verdict = self.store.of(key).get(mutant.digest)
+        verdict = self.store.get(verdict_key(key, mutant))
         # The tools of another image may give another verdict, and the reference may pass by now.
         if verdict is None or verdict.image not in ("", self._image) or verdict.symptom == NO_REFERENCE:
             try:
@@ -105,7 +115,7 @@ class MutantGrader(Examiner[VerdictStore]):
             else:
                 found = await self._grade(candidate)
             if found != verdict:
-                self.store.add(found)
+                self.store.put(found)
             verdict = found
         finding = None
         if prove and verdict.outcome == "survived" and verdict.equivalence not in ("proved", "differs"):
@@ -118,7 +128,7 @@ class MutantGrader(Examiner[VerdictStore]):
                 finding = None  # the proof ran out of time, as on a busy machine, so the earlier result stays
             elif _certainty(finding) > _certainty(verdict):
                 verdict = verdict.model_copy(update={"equivalence": finding.equivalence, "steps": finding.steps})
-                self.store.add(verdict)
+                self.store.put(verdict)
         return GradedMutant(candidate, verdict, finding)
 
     async def grade_all(self, candidates: Sequence[Candidate], *, prove: bool = False) -> list[GradedMutant]:

@@ -8,20 +8,15 @@ source of mutants grades nothing.
 from __future__ import annotations
 
 import hashlib
-import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from random import Random
 from typing import Any, Literal
 
-from pydantic import BaseModel, ValidationError
-
-from ...errors import writing
-from ...files import cache_folder
 from ...problems.model import Problem
 from ...problems.rows import diff_body
+from ..derivation import Store, Stored
 from ..suites.common import json_digest
 from .operators import OPERATORS, Design
 
@@ -129,13 +124,9 @@ _VERSION = 3
 """Increased when anything else that determines verdicts and proofs changes: the tests' seed, what counts as a proof."""
 
 
-class Verdict(BaseModel, frozen=True, extra="forbid"):
-    """The stored results for one mutant."""
+class Verdict(Stored):
+    """The stored results for one mutant; `key` is its `verdict_key`."""
 
-    design: str
-    """The `design_key` of its problem."""
-    mutant: str
-    """Its digest (`Mutant.digest`)."""
     operator: str
     path: str
     line: int
@@ -149,14 +140,12 @@ class Verdict(BaseModel, frozen=True, extra="forbid"):
     equivalence: Equivalence = ""
     steps: int = 0
     """For ``bounded``: the number of steps without a difference."""
-    image: str = ""
-    """The digest of the simulation image in which it was graded."""
 
     @classmethod
     def on(cls, design: str, mutant: Mutant, outcome: Outcome, **fields: Any) -> Verdict:
         """The verdict on a mutant of the design with this `design_key`; `fields` are the remaining fields."""
         place: dict[str, Any] = {"operator": mutant.operator, "path": mutant.path, "line": mutant.line}
-        return cls(design=design, mutant=mutant.digest, outcome=outcome, **place, **fields)
+        return cls(key=verdict_key(design, mutant), outcome=outcome, **place, **fields)
 
 
 def design_key(problem: Problem) -> str:
@@ -165,52 +154,20 @@ def design_key(problem: Problem) -> str:
     return json_digest([_VERSION, problem.harness, context, problem.golden])[:16]
 
 
-class VerdictStore:
-    """Verdicts in a folder, one file per design, which replace those of the package. Each file is read once.
+def verdict_key(design: str, mutant: Mutant) -> str:
+    """The key of the verdict on a mutant of the design with this `design_key`."""
+    return f"{design}-{mutant.digest}"
+
+
+class VerdictStore(Store[Verdict]):
+    """Verdicts in a folder, which replace those of the package.
 
     Args:
-        folder: Created if missing; None for ``$XDG_CACHE_HOME/rtl-agent-gym/mutants``.
+        folder: As for `Store`.
         shipped: Whether the package's verdicts are used.
     """
 
-    def __init__(self, folder: Path | None = None, *, shipped: bool = True) -> None:
-        self.folder = folder or cache_folder("mutants")
-        self._shipped = shipped
-        self._known: dict[str, dict[str, Verdict]] = {}
+    contents = "the verdicts of mutants"
 
-    def of(self, design: str) -> dict[str, Verdict]:
-        """The verdicts on a design's mutants, by digest."""
-        if design not in self._known:
-            shipped = _by_design(SHIPPED).get(design, {}) if self._shipped else {}
-            read = {verdict.mutant: verdict for verdict in _read(self.folder / f"{design}.jsonl")}
-            self._known[design] = shipped | read
-        return self._known[design]
-
-    def add(self, verdict: Verdict) -> None:
-        """Store a verdict, replacing an earlier one. Raises `UsageError` or `SandboxError` if it cannot be written."""
-        path = self.folder / f"{verdict.design}.jsonl"
-        with writing("the verdicts of mutants (XDG_CACHE_HOME names their folder)", path):
-            self.folder.mkdir(parents=True, exist_ok=True)
-            with path.open("a+b") as stream:
-                stream.seek(max(0, stream.seek(0, os.SEEK_END) - 1))
-                cut_off = stream.read() not in (b"", b"\n")
-                stream.write(b"\n" * cut_off + verdict.model_dump_json().encode() + b"\n")
-        self.of(verdict.design)[verdict.mutant] = verdict
-
-
-@cache
-def _by_design(path: Path) -> dict[str, dict[str, Verdict]]:
-    found: dict[str, dict[str, Verdict]] = {}
-    for verdict in _read(path):
-        found.setdefault(verdict.design, {})[verdict.mutant] = verdict
-    return found
-
-
-def _read(path: Path) -> Iterator[Verdict]:
-    """The verdicts in a file, without lines that a crash cut off."""
-    lines: Iterable[str] = path.read_text(encoding="utf-8", errors="replace").split("\n") if path.is_file() else ()
-    for line in lines:
-        try:
-            yield Verdict.model_validate_json(line)
-        except ValidationError:
-            continue
+    def __init__(self, folder: Path | str = "mutants", *, shipped: bool = True) -> None:
+        super().__init__(Verdict, folder, SHIPPED if shipped else None)
