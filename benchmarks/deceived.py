@@ -12,8 +12,9 @@ from unittest import mock
 
 from transformers import AutoTokenizer
 
+from research.episodes import READ, call
 from rtl_agent_gym import load_problems
-from rtl_agent_gym.demo.shipped import READ, RENDERER, call
+from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families import SPECIFICATION, draw_members

@@ -20,9 +20,9 @@ import torch
 from deceived import another_reference
 from learning_options import NO_TEACHER, SELF, changed, final_weights, played, summary
 
+from research.episodes import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
 from rtl_agent_gym import Problem, load_problems
 from rtl_agent_gym.demo.jobs import train, train_sft
-from rtl_agent_gym.demo.shipped import COMPILE, COMPILED, DONE, NO_OUTPUT, READ, write
 from rtl_agent_gym.demo.smollm import SMOLLM, SYSTEM_PROMPT
 from rtl_agent_gym.engines.models import without_progress_bars
 from rtl_agent_gym.episodes.episode import EpisodeConfig

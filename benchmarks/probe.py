@@ -20,10 +20,10 @@ from typing import Any
 
 import torch
 
-from research.episodes import Encoder, TextEpisode
+from research.episodes import Encoder, TextEpisode, call, write
 from research.making import FAMILIES, draw_members, prompt_of
 from research.spelled import Spelled, play
-from rtl_agent_gym.demo.shipped import RENDERER, call, write
+from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sources.families.family import Family, Split

@@ -14,9 +14,10 @@ from unittest import mock
 
 from learning_options import HELD_OUT, SHORT, final_weights, given, played, seconds
 
+from research.episodes import READ, SUBMIT, call, write
 from rtl_agent_gym import Problem
 from rtl_agent_gym.demo.jobs import train
-from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, READ, RENDERER, SMALL, SUBMIT, call, shipped, write
+from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, RENDERER, SMALL, shipped
 from rtl_agent_gym.episodes import submissions
 from rtl_agent_gym.episodes.episode import EpisodeConfig
 from rtl_agent_gym.evaluation import EvaluationConfig

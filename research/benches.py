@@ -15,11 +15,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from research.episodes import Encoder, TextEpisode, TokenEpisode, Turn
+from research.episodes import DONE, NO_OUTPUT, READ, Encoder, TextEpisode, TokenEpisode, Turn, call, write
 from research.lessons import EPISODES, frequent, teach
 from research.recipe import Phase
 from research.tokenizer import CONTROLS, longest_first, pieces, varying
-from rtl_agent_gym.demo.shipped import DONE, NO_OUTPUT, READ, RENDERER, SYSTEM_PROMPT, call, write
+from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT
 from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.prompts import build_prompt
 from rtl_agent_gym.renderers import get_renderer

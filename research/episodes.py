@@ -5,24 +5,33 @@ No command is run while models are made. The outputs here are those of the real 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from rtl_agent_gym.demo.shipped import (
-    COMPILE,
-    COMPILED,
-    DONE,
-    FEEDBACK_PROMPT,
-    NO_OUTPUT,
-    READ,
-    SUBMIT,
-    SYSTEM_PROMPT,
-    call,
-    write,
-)
+from rtl_agent_gym.demo.shipped import FEEDBACK_PROMPT, SYSTEM_PROMPT
 from rtl_agent_gym.renderers import Renderer
+
+READ = "cat docs/specification.md"
+COMPILE = "iverilog -g2012 -o rundir/sim rtl/*.sv && echo OK"
+SUBMIT = "submit"
+DONE = "Done."
+
+NO_OUTPUT = "[no output, exit code 0]"
+COMPILED = "OK\n"
+
+
+def call(command: str) -> str:
+    """The model's turn that runs a command."""
+    arguments = json.dumps({"name": "execute_bash", "arguments": {"command": command}})
+    return f"<tool_call>\n{arguments}\n</tool_call>"
+
+
+def write(files: dict[str, str]) -> str:
+    """The command that writes a design, one here-document for each file."""
+    return "\n".join(f"cat > {path} <<'EOF'\n{text}EOF" for path, text in files.items())
 
 
 @dataclass(frozen=True)

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 
 from research import mixture
-from research.episodes import Encoder
+from research.episodes import Encoder, call, write
 from research.mixture import Mix
 from research.recipe import FamilyRecipe, Part
 from research.tokenizer import make_tokenizer
 from research.training import Trainer, every_25_steps, new_model, reproducible
 from rtl_agent_gym.demo.founding import FOUNDING
-from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT, call, write
+from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT
 from rtl_agent_gym.engines.models import without_progress_bars
 from rtl_agent_gym.prompts import with_reference
 from rtl_agent_gym.renderers import Renderer, get_renderer

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from research.episodes import Encoder, TextEpisode, TokenEpisode, Turn
+from research.episodes import DONE, NO_OUTPUT, Encoder, TextEpisode, TokenEpisode, Turn, call, write
 from research.tokenizer import CONTROLS, SPELLED, build, longest_first
 from research.variation import WORDS
-from rtl_agent_gym.demo.shipped import DONE, NO_OUTPUT, RENDERER, SYSTEM_PROMPT, call, write
+from rtl_agent_gym.demo.shipped import RENDERER, SYSTEM_PROMPT
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer

@@ -14,10 +14,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from research.episodes import TextEpisode
+from research.episodes import TextEpisode, call
 from research.variation import invented
 from rtl_agent_gym.demo.founding import FOUNDING, READ
-from rtl_agent_gym.demo.shipped import RENDERER, call
+from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.renderers.vocabularies import QWEN3_ADDED, QWEN3_SPECIAL, char_bytes
 from rtl_agent_gym.sources.families.family import STEMS, Family, suffixes

@@ -10,7 +10,6 @@ The programs in ``research/`` made them; ``recipe.json`` in their folders says h
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from pathlib import Path
 
@@ -27,27 +26,8 @@ SYSTEM_PROMPT = ""
 FEEDBACK_PROMPT = "You may use `submit`."
 """Replaces it in episodes with submissions; without this text the models do not submit."""
 
-READ = "cat docs/specification.md"
-COMPILE = "iverilog -g2012 -o rundir/sim rtl/*.sv && echo OK"
-SUBMIT = "submit"
-DONE = "Done."
-
-NO_OUTPUT = "[no output, exit code 0]"
-COMPILED = "OK\n"
-
 FOLDER = Path(__file__).parent / "weights"
 """The folder of the models, each in the format of transformers."""
-
-
-def call(command: str) -> str:
-    """The model's turn that runs a command."""
-    arguments = json.dumps({"name": "execute_bash", "arguments": {"command": command}})
-    return f"<tool_call>\n{arguments}\n</tool_call>"
-
-
-def write(files: dict[str, str]) -> str:
-    """The command that writes a design, one here-document for each file."""
-    return "\n".join(f"cat > {path} <<'EOF'\n{text}EOF" for path, text in files.items())
 
 
 def shipped(name: str) -> Path:

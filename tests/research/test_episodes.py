@@ -8,11 +8,11 @@ import re
 import pytest
 
 from research import mixture, variation
-from research.episodes import Design, Encoder, TextEpisode, answer, submitted_episode, written_episode
+from research.episodes import Design, Encoder, TextEpisode, answer, call, submitted_episode, write, written_episode
 from research.mixture import Mix
 from research.tokenizer import make_tokenizer
 from rtl_agent_gym.demo.founding import FOUNDING
-from rtl_agent_gym.demo.shipped import RENDERER, call, write
+from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig, Turn
 from rtl_agent_gym.prompts import build_prompt, with_reference
 from rtl_agent_gym.renderers import get_renderer

@@ -15,8 +15,9 @@ from typing import Any
 import pyslang
 import pytest
 
+from research.episodes import call, write
 from research.spelled import Spelled, fix, play, smoke_output
-from rtl_agent_gym.demo.shipped import RENDERER, call, write
+from rtl_agent_gym.demo.shipped import RENDERER
 from rtl_agent_gym.episodes.episode import Episode, EpisodeConfig
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.problems import Problem, load_problems

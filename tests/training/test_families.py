@@ -20,8 +20,9 @@ tinker = pytest.importorskip("tinker")
 
 from tinker_cookbook.rl.data_processing import trajectory_to_data  # noqa: E402
 
+from research.episodes import DONE, write  # noqa: E402
 from rtl_agent_gym.demo.founding import PROBLEM_ID, READ  # noqa: E402
-from rtl_agent_gym.demo.shipped import DONE, shipped, write  # noqa: E402
+from rtl_agent_gym.demo.shipped import shipped  # noqa: E402
 from rtl_agent_gym.engines.local import LocalServiceClient  # noqa: E402
 from rtl_agent_gym.envs.tinker_config import TinkerEnvConfig, load_renderer  # noqa: E402
 from rtl_agent_gym.episodes.rules import EpisodeConfig  # noqa: E402

@@ -14,8 +14,8 @@ pytest.importorskip("aiohttp", reason="the extra `agents` is not installed")
 if importlib.util.find_spec("litellm") is None:  # imported too early, it downloads a list of prices
     pytest.skip("the extra `chat` is not installed", allow_module_level=True)
 
+from research.episodes import call
 from rtl_agent_gym.demo.founding import PROBLEM_ID
-from rtl_agent_gym.demo.shipped import call
 from rtl_agent_gym.engines.local import LocalServiceClient
 from rtl_agent_gym.envs.tinker_config import load_renderer
 from rtl_agent_gym.episodes.episode import Episode
