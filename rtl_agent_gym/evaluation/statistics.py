@@ -95,7 +95,7 @@ def newcombe(first: tuple[float, int], other: tuple[float, int]) -> tuple[float,
     return difference - below, difference + above
 
 
-def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) -> Estimate:
+def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1) -> Estimate:
     """pass@k as a mean over problems, with its interval.
 
     For one problem: Wilson's interval of its pass rate, converted to pass@k. For several: a hierarchical bootstrap,
@@ -107,14 +107,13 @@ def estimate(verdicts: Sequence[tuple[int, int]], k: int = 1, *, seed: int = 0) 
     Args:
         verdicts: For each problem: the number of episodes that passed, and of all its episodes (at least `k`).
         k: The k of pass@k.
-        seed: Random seed of the bootstrap.
     """
     if not verdicts:
         raise ValueError("no problems to take the mean of")
-    return _estimates(verdicts, [k], seed)[k]
+    return _estimates(verdicts, [k])[k]
 
 
-def _estimates(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int = 0) -> dict[int, Estimate]:
+def _estimates(verdicts: Sequence[tuple[int, int]], ks: Sequence[int]) -> dict[int, Estimate]:
     """`estimate` for several k, from the same draws, which take most of the time."""
     size = len(verdicts)
     values = [fmean(pass_at_k(total, passed, k) for passed, total in verdicts) for k in ks]
@@ -128,7 +127,7 @@ def _estimates(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int
             wilson(value * size, size)
             if value in (0.0, 1.0)
             else _interval(np.clip(means + (value - means.mean()), 0.0, 1.0) if k > 1 else means)
-            for k, value, means in zip(ks, values, _resampled(verdicts, ks, seed), strict=True)
+            for k, value, means in zip(ks, values, _resampled(verdicts, ks), strict=True)
         ]
     return {
         k: Estimate(value, min(low, value), max(high, value), size)
@@ -143,9 +142,9 @@ def _interval(means: NDArray[np.float64]) -> tuple[float, float]:
     return float(low), float(high)
 
 
-def _resampled(verdicts: Sequence[tuple[int, int]], ks: Sequence[int], seed: int) -> NDArray[np.float64]:
+def _resampled(verdicts: Sequence[tuple[int, int]], ks: Sequence[int]) -> NDArray[np.float64]:
     """For each k, `RESAMPLES` means of pass@k, each over resampled problems with resampled episodes."""
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     passed, total = (np.asarray(column, dtype=np.int64) for column in zip(*verdicts, strict=True))
     numbers, kinds = np.unique(total, return_inverse=True)
     tables = np.zeros((len(ks), len(numbers), int(total.max()) + 1))  # pass@k by total's index in numbers, and passed
@@ -167,9 +166,7 @@ def _chunks(problems: int) -> Iterator[slice]:
     return (slice(start, min(start + size, RESAMPLES)) for start in range(0, RESAMPLES, size))
 
 
-def compare(
-    first: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]], *, seed: int = 0
-) -> Paired | None:
+def compare(first: Mapping[str, tuple[int, int]], other: Mapping[str, tuple[int, int]]) -> Paired | None:
     """Compare two runs on the problems that both have, with a paired permutation test.
 
     Within each problem the episodes of both runs are shuffled and split again, which changes nothing on average if the
@@ -181,7 +178,6 @@ def compare(
     Args:
         first: For each problem: the number of episodes that passed, and of all its episodes (at least 1).
         other: The same for the other run.
-        seed: Random seed of the permutations and of the interval's bootstrap.
 
     Returns:
         None if they share no problem.
@@ -193,7 +189,7 @@ def compare(
         np.asarray(column, dtype=np.int64)
         for column in zip(*((*first[name], *other[name]) for name in shared), strict=True)
     )
-    draw = np.random.default_rng(seed)
+    draw = np.random.default_rng(0)
     difference = float((others_passed / others_total - passed / total).mean())
     both_passed, both_total = passed + others_passed, total + others_total
     chance, drawn = np.empty(RESAMPLES), np.empty(RESAMPLES)
