@@ -64,9 +64,9 @@ DRIVING, STRONG = re.compile(rb"(?:...)*..[^z]"), re.compile(rb"(?:...)*(?:[67].
 """Constants that are not high impedance, and those stronger than a pull. Of each bit, they have the strengths as 0 and
 as 1, and the value.
 """
-RANDOM = re.compile(rb'\$(?:random" \d+ \{|urandom(?:_range)?"|mti_(?:random|dist_uniform)")')
-"""Functions that draw from a generator that all modules share. For `$random` that is so without a seed, but even with
-one for `$urandom`.
+RANDOM = re.compile(rb'\$(?:random"(?!(?: \d+)?, [^"])|urandom(?:_range)?"|mti_(?:random|dist_uniform)")')
+"""Functions that draw from a generator that all modules share. For `$random` that is so without a seed, also where it
+is called as a task or in a continuous assignment, but for `$urandom` even with one.
 """
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 READS_FILES = re.compile(

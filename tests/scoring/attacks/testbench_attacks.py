@@ -529,7 +529,15 @@ always @(negedge clk) begin
     while (v[0] !== 1) begin s = s + 1; t = s; v = $urandom(t); v = $urandom; end
     t = s; v = $urandom(t); $display("%d", v);
 end"""
+_SKIPPED = """assign grant = 1;
+integer s = 0, t, v;
+always @(negedge clk) begin
+    t = s; v = $random(t);
+    while (v[0] !== 1) begin $random; s = t; v = $random(t); end
+    s = t; $display("%d", v);
+end"""
 REACHES += [
+    Attack("the testbench's random numbers, skipped by a function that is called as a task", 3, {TARGET: module(_SKIPPED)}, None, ("testbench",), harness(_DRAWING.replace("$urandom", "$random")), quick=True),
     Attack("the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), harness(_DRAWING), quick=True),
     Attack("Verilator: the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
 ]  # fmt: skip
