@@ -70,9 +70,9 @@ is called as a task or in a continuous assignment, but for `$urandom` even with 
 """
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 READS_FILES = re.compile(
-    rb"\$(?:f(?:open|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
+    rb"\$(?:f(?:open|close|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
 )
-"""Names of tasks that open a file that they may read, or that use an open file."""
+"""Names of tasks that open a file that they may read, or that use an open file; `$fclose` could end a testbench's."""
 WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor|flush)|writemem)")
 """Names of tasks that write files, including some of the above. Waveforms are separate, since they can be omitted."""
 PRINTS = re.compile(rb"\$f(?:display|write|strobe|monitor)[bho]?\", 32's?b(?:0{31}1|10{29}(?:01|10))[ ,]")

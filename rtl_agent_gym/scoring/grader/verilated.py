@@ -21,7 +21,7 @@ from collections import namedtuple
 
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
-from .testbench import DRAWN, STEERS
+from .testbench import DRAWN, FETCHED, STEERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -87,6 +87,8 @@ DRAWS = re.compile(
     rb'[^\n]*?"loc":"(?P<file>\w+),'
 )
 """A random number, or a change of a generator's state. A seed is one for the whole program."""
+FETCHES = re.compile(rb'"type":"F(?:CLOSE|GET[CS]|READ|SCANF|SEEK|UNGETC)"[^\n]*?"loc":"(?P<file>\w+),')
+"""A task that reads, moves in or closes an open file, which a number names: also another's, or stdin."""
 BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
 """Verilator's names for its own sources. One of them is a package that uses `$c`."""
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
@@ -209,12 +211,13 @@ def shared_signals(design: Elaborated) -> list[str]:
 
 def steered(design: Elaborated) -> list[str]:
     """Reasons not to build a design with a hidden testbench: it ends the simulation, switches assertions, or
-    draws random numbers as the testbench does.
+    draws random numbers or reads open files as the testbench does.
     """
-    own = _own_files(design)
-    draws = {own[node["file"]]: node for node in DRAWS.finditer(design.tree) if node["file"] in own}
-    drawn = [f"{_place(design, draws[True].start())}: {DRAWN}"] if len(draws) > 1 else []
-    return drawn + [
+    own, shared = _own_files(design), list[str]()
+    for pattern, reason in ((DRAWS, DRAWN), (FETCHES, FETCHED)):
+        uses = {own[node["file"]]: node for node in pattern.finditer(design.tree) if node["file"] in own}
+        shared += [f"{_place(design, uses[True].start())}: {reason}"] if len(uses) > 1 else []
+    return shared + [
         f"{_place(design, node.start())}: {STEERS['$finish' if b'FINISH' in node[0] else '$assertcontrol']}"
         for node in STEERED.finditer(design.tree)
         if own.get(node["file"])

@@ -542,3 +542,31 @@ REACHES += [
     Attack("Verilator: the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
 ]  # fmt: skip
 """Both draw from one generator, and a seed in any call is its new state."""
+
+_VECTORS = {"src/in.txt": "f0 10\n78 08\n3c 04\n1e 02\n0f 01\n07 01\n03 01\n01 01\n"}
+_FROM_STDIN = _TESTBENCH.replace(
+    "req = 8'hf0 >> i; expected = answer(req);",
+    'if ($fscanf(32\'h8000_0000, "%h %h", req, expected) != 2) bad = 1;',
+)
+_FROM_FILE = (
+    _TESTBENCH.replace("integer i, bad = 0;", 'integer i, bad = 0, f = $fopen("/src/in.txt", "r");')
+    .replace("for (i = 0; i < ROUNDS; i = i + 1)", 'while ($fscanf(f, "%h %h", req, expected) == 2)')
+    .replace("req = 8'hf0 >> i; expected = answer(req);", "")
+)
+_READ_FIRST = """reg [7:0] g [0:255]; assign grant = g[req];
+integer c = 2; reg [7:0] a, b;
+initial begin
+    while (c == 2) begin c = $fscanf(32'h8000_0000, "%h %h", a, b); if (c == 2) g[a] = b; end
+    c = $rewind(32'h8000_0000);
+end"""
+_CLOSED = "assign grant = 0;\ninteger i;\ninitial for (i = 3; i < 9; i = i + 1) $fclose(32'h8000_0000 + i);"
+_VERILATED = f"verilator --binary -Wno-fatal -CFLAGS -O0 --top-module tb /src/tb.sv /code/{TARGET} > /dev/null"
+REACHES += [
+    Attack("the testbench's vectors, read from stdin before the testbench reads them", 3, {TARGET: module(_READ_FIRST)}, None, ("testbench",),
+           {"src/tb.sv": _FROM_STDIN, **_VECTORS, **shell(f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp < /src/in.txt")}, quick=True),
+    Attack("the testbench's file of vectors, closed", 3, {TARGET: module(_CLOSED)}, r"\$fopen reads '/src/in.txt'", ("simulation",),
+           {**harness(_FROM_FILE), **_VECTORS}, quick=True),
+    Attack("Verilator: the testbench's vectors, read from stdin before the testbench reads them", 3, {TARGET: module(_READ_FIRST)}, None, ("testbench",),
+           {"src/tb.sv": _FROM_STDIN, **_VECTORS, **shell(f"{_VERILATED}; ./obj_dir/Vtb < /src/in.txt")}, 120.0, True),
+]  # fmt: skip
+"""Files that the testbench has open. A number names each, which the design can guess."""
