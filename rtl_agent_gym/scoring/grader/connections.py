@@ -36,7 +36,10 @@ CASTS = (b"    %cast/vec4/str ", b"    %cast/vec4/dar ", b"    %cast/vec2/dar ")
 """Instructions that stop the simulation if the sizes differ, which ``vvp -n`` turns into an end with status 0."""
 CALL = re.compile(rb' +%vpi_[/a-z]+ \d+ \d+ "\$(\w+)"(.*)')
 LABEL = re.compile(rb"(?<!\w)[vL]_?0x[\da-f]+(?:_\d+)?(?!\w)")
-RESOLVED = re.compile(rb"(?<!\w)RS_0x[\da-f]+(?!\w)")
+RESOLVED = re.compile(rb"(?<!\w)(?:RS_|p)0x[\da-f]+(?!\w)")
+"""A net with several drivers, or one of an island."""
+ISLAND = re.compile(rb"I0x[\da-f]+")
+"""Nets that act on each other, such as an inout port's and the one that it is connected to, if their widths differ."""
 SOURCE = re.compile(rb"(?<!\w)(?:[vL]_?0x[\da-f]+(?:_\d+)?|RS_0x[\da-f]+)(?!\w)")
 """A signal or functor to which an instruction, a net or a functor refers."""
 CONSTANT = re.compile(rb" BUFT?Z? ?\d*, *C(?P<kind>\d)<(?P<value>[^>]*)>")
@@ -274,13 +277,19 @@ class _Compiled:
         Causes are outputs in place of inputs, and two ports with one signal: Icarus resolves them into one net. Nets of
         inout ports are excluded if the testbench could let go of a net.
         """
-        nets = {
-            label: set(LABEL.findall(found[4])) for label, (_, found) in self._signals.items() if found[2] == b"resolv"
-        }
-        joined: dict[bytes, list[tuple[bytes, re.Match[bytes]]]] = {}
+        nets, joined = dict[bytes, set[bytes]](), dict[bytes, list[tuple[bytes, re.Match[bytes]]]]()
+        islands = dict[bytes, bytes]()
+        for label, (_, found) in self._signals.items():
+            if found[2] == b"resolv":
+                nets[label] = set(LABEL.findall(found[4]))
+            elif (island := ISLAND.match(found[4])) and not self._lets_go:
+                islands[label] = island[0]
+        for label, island in islands.items():
+            sources = SOURCE.findall(self._signals[label][1][4])
+            nets.setdefault(island, set()).update(*(nets.get(source, {source}) for source in sources))
         for scope, found in self._signals.values():
             for net in RESOLVED.findall(found[4]) if found[2] == b"net" else ():
-                joined.setdefault(net, []).append((scope, found))
+                joined.setdefault(islands.get(net, net), []).append((scope, found))
         for net, drivers in nets.items():
             signals = [pair for pair in joined.get(net, ()) if self._is_own(self._module(pair[0]))]
             own = [self._signals[label] for label in drivers if self._drives(label, own=True)]
