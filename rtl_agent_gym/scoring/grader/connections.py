@@ -63,6 +63,9 @@ LETS_GO = re.compile(
     rb"|\(\s*(?:supply|strong|pull|weak|highz)[01]\b"
 )
 """What a testbench needs for a net that it and a design drive in turns: high impedance, strengths, or wired logic."""
+COMPARED = re.compile(rb"[=!]==?[\w\s'{}]*")
+ASSIGNED = re.compile(rb"(?!.*(?:`define|parameter|localparam)\b).*=", re.DOTALL)
+"""A statement that lets go only of nets whose names are in it. Others, such as a task's call, may let go of any net."""
 DRIVING, STRONG = re.compile(rb"(?:...)*..[^z]"), re.compile(rb"(?:...)*(?:[67].[0x]|.[67][1x])")
 """Constants that are not high impedance, and those stronger than a pull. Of each bit, they have the strengths as 0 and
 as 1, and the value.
@@ -91,12 +94,13 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
     """
     text, files = read_compiled(path)
     own = [is_own(os.path.realpath(name)) for name in files]
-    words, lets_go = set[bytes](), False
+    words, lets_go = set[bytes](), list[set[bytes]]()
     for name in hidden:
         with open(name, "rb") as stream:
             content = stream.read()
         words.update(WORD.findall(content))
-        lets_go |= LETS_GO.search(content) is not None
+        statements = filter(LETS_GO.search, COMPARED.sub(b"", content).split(b";"))
+        lets_go += [set(WORD.findall(statement)) if ASSIGNED.match(statement) else set() for statement in statements]
     found = _Compiled(text, own, words, lets_go)
     draws = [int(call["file"]) for call in SYSTEM_CALL.finditer(text) if RANDOM.match(text, call.start("name"))]
     if len({number >= len(own) or own[number] for number in draws}) > 1:
@@ -164,7 +168,9 @@ class _Compiled:
         faults: Modules of the design that read, write or drive signals of the testbench, and what they do.
     """
 
-    def __init__(self, text: bytes, own_files: Sequence[bool], hidden_words: set[bytes], lets_go: bool) -> None:
+    def __init__(
+        self, text: bytes, own_files: Sequence[bool], hidden_words: set[bytes], lets_go: list[set[bytes]]
+    ) -> None:
         self._own_files = own_files
         self._hidden_words = hidden_words
         self._lets_go = lets_go
@@ -275,15 +281,15 @@ class _Compiled:
         """Nets that the testbench drives and that the design also drives, or joins with another net of the testbench.
 
         Causes are outputs in place of inputs, and two ports with one signal: Icarus resolves them into one net. Nets of
-        inout ports are excluded if the testbench could let go of a net.
+        inout ports are excluded if the testbench could let go of them.
         """
         nets, joined = dict[bytes, set[bytes]](), dict[bytes, list[tuple[bytes, re.Match[bytes]]]]()
         islands = dict[bytes, bytes]()
         for label, (_, found) in self._signals.items():
             if found[2] == b"resolv":
                 nets[label] = set(LABEL.findall(found[4]))
-            elif (island := ISLAND.match(found[4])) and not self._lets_go:
-                islands[label] = island[0]
+            elif part := ISLAND.match(found[4]):
+                islands[label] = part[0]
         for label, island in islands.items():
             sources = SOURCE.findall(self._signals[label][1][4])
             nets.setdefault(island, set()).update(*(nets.get(source, {source}) for source in sources))
@@ -295,12 +301,17 @@ class _Compiled:
             own = [self._signals[label] for label in drivers if self._drives(label, own=True)]
             if not signals + own or not any(self._drives(label, own=False) for label in drivers):
                 continue
+            names = {found[3] for _, found in joined.get(net, ())}
+            names |= {self._signals[label][1][3] for label in drivers if label in self._signals} - {None}
+            lets_go = any(not words or None in names or not words.isdisjoint(names) for words in self._lets_go)
+            if lets_go and net in islands.values():
+                continue
             # Two variables of the testbench are connected to two inputs, since it does not assign both to one net.
             several = sum(label in self._signals and self._signals[label][1][2] == b"var" for label in drivers) > 1
             # Of wired logic, which the testbench does not have, strengths are ignored.
-            wired = not self._lets_go and not self._signals[net][1][4].startswith(b"tri,")
+            wired = not lets_go and not self._signals[net][1][4].startswith(b"tri,")
             odd = own or several or any(self._is_fixed(label, weak=wired) for label in drivers)
-            shared = self._lets_go and any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals)
+            shared = lets_go and any(self._ports.get((at, signal[3])) == b"INOUT" for at, signal in signals)
             if odd and not shared:
                 scope, signal = (signals + own)[0]
                 module = self._module(scope) or self._scopes[scope]

@@ -81,11 +81,17 @@ async def test_a_design_beside_a_hidden_testbench_is_left_alone(scorer: Scorer) 
     assert (score.passed, score.violations) == (False, []), score.reason
 
 
-async def test_a_seed_of_its_own_and_a_bus_are_left_alone(scorer: Scorer) -> None:
+@pytest.mark.parametrize(
+    "bus",
+    [
+        "reg on = 1; wire [7:0] line = on ? req : 8'hzz;",
+        "reg [7:0] held; wire [7:0] line = held; always @(req) put(req);\n"
+        "    task put(input [7:0] value); held = value; endtask\n    initial if (0) put(8'hzz);",
+    ],
+)
+async def test_a_seed_of_its_own_and_a_bus_are_left_alone(bus: str, scorer: Scorer) -> None:
     """`$random` with a seed draws from no other generator, and the testbench lets go of the bus."""
-    testbench = harness()["src/tb.sv"].replace(
-        "wire [7:0]", "reg on = 1; wire [7:0] line = on ? req : 8'hzz;\n    wire [7:0]", 1
-    )
+    testbench = harness()["src/tb.sv"].replace("wire [7:0]", f"{bus}\n    wire [7:0]", 1)
     testbench = testbench.replace(".req(req)", ".req(line)", 1).replace("8'hf0 >> i", "$urandom")
     body = """wire on = 0; assign req = on ? 8'hff : 8'hzz;
     integer s = 1, v; initial v = $random(s);

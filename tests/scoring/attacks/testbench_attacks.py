@@ -515,6 +515,7 @@ _ZEROS = "assign (pull0, pull1) req = 0;"
 REACHES += [
     Attack("an inout port in the place of an input, driven with strength", 3, _own_input("assign (supply0, supply1) req = 0;", _BOTH_WAYS), None, ("testbench",), harness(_WIRES), quick=True),
     Attack("an inout port that is wider than what is connected to it, driven with strength", 3, _own_input("assign (supply0, supply1) req = 0;", "inout wire [8:0] req"), None, ("testbench",), harness(_WIRES), quick=True),
+    Attack("an inout port in the place of an input, beside a testbench that compares with high impedance", 3, _own_input("assign req = 'x;", _BOTH_WAYS, grant="'x"), None, ("testbench",), harness(_WIRES.replace("grant !== told", "(grant !== told || grant === 8'hzz)")), quick=True),
     Attack("an output in the place of an input, driven with strength", 3, _own_input("assign (supply0, supply1) req = 'x;", "output wire [7:0] req", grant="'x"), None, ("testbench",), harness(_WIRES)),
     Attack("an output of wired logic in the place of an input", 3, _own_input(_ZEROS, "output wand [7:0] req"), None, ("testbench",), harness(_WIRES), quick=True),
 ]  # fmt: skip
