@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
+CHOOSES = "?: the testbench connects the design by `.*`, so the design could choose any of its signals; name the ports"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"(.*)"', re.MULTILINE)
 """A file that a text claims to come from: for Icarus, what is between the first and last quotation mark of a line."""
 
@@ -362,6 +363,7 @@ def beyond_ports(
     faults = [fault for text, file in own for fault in reach_faults(text, file, names, _shown)]
     odd = [fault for text, file in own for fault in odd_directives(text, file, _shown)]
     odd += [fault for text, file in own if given for fault in replaced_names(text, file, names, _shown)]
+    odd += [CHOOSES] if names.wildcard else []
     odd += [CLAIMED for text, _ in own for file in SOURCE_OF.findall(text) if not is_own(file)]
     return Reach(faults, list(dict.fromkeys(odd)), True)
 

@@ -87,6 +87,7 @@ _PACKAGE = re.compile(r"\b([A-Za-z_]\w*)\s*::")
 _MODULE = re.compile(r"\b(?:macro)?module\b.*?\bendmodule\b", re.DOTALL)
 _BODY = re.compile(r"\bpackage\s+(?:automatic\s+|static\s+)?(\w+)\s*;(.*?)\bendpackage\b", re.DOTALL)
 _LOCAL = re.compile(r"\b(function|task)\b.*?\bend\1\b", re.DOTALL)
+_BY_NAME = re.compile(r"\.\s*\*")
 _WHOLE = re.compile(r"\b(\w+)\s*::\s*\*")
 WORD = re.compile(r"[A-Za-z_]\w*")
 _PLAIN = re.compile(
@@ -108,6 +109,8 @@ class Names:
         used: Modules, packages and classes of the testbench, or that it uses. Others in the hidden sources are for the
             design.
         taken: Names that a design must not declare, since Verilator would use its element instead of the testbench's.
+        wildcard: Whether the testbench connects a module that is not its own by ``.*``. That module chooses the names
+            of its ports, and so which signals it is connected to.
         imported: Names of packages that the testbench imports outside of modules as a whole (``*``). A declaration
             that a compiler reads before has precedence.
     """
@@ -124,6 +127,8 @@ class Names:
         declared |= kinds.intersection(found)
         self.used = declared & (kinds | set(tops)) or declared
         self.taken = self.used if tops else declared
+        connected = (_BY_NAME.split(text)[0] for text in plain.split(";") if _BY_NAME.search(text))
+        self.wildcard = any(declared.isdisjoint(self._names(WORD.findall(text))) for text in connected)
         inner = _BLOCK.findall(plain) + _LABEL.findall(plain) + [name for _, name in instances] + _NEXT.findall(plain)
         self.scopes = (declared | self.routines | self._names(inner)) - _WORDS
 

@@ -572,3 +572,12 @@ REACHES += [
            {"src/tb.sv": _FROM_STDIN, **_VECTORS, **shell(f"{_VERILATED}; ./obj_dir/Vtb < /src/in.txt")}, 120.0, True),
 ]  # fmt: skip
 """Files that the testbench has open. A number names each, which the design can guess."""
+
+_SAME_NAMES = re.sub(
+    r" dut\(.*", " dut(.*);", _TESTBENCH.replace("reg clk = 0;", "reg clk = 0;\n    wire [7:0] priority_override;")
+).replace("[7:0] priority_override;", "[7:0] priority_override; wire reset, valid; wire [2:0] grant_index;")
+REACHES += [
+    Attack("the reference model's answer, by a port of its name", 3, _own_input("", "input logic [7:0] told, req", grant="told"), None, ("testbench",), harness(_SAME_NAMES), quick=True),
+    Attack("Verilator: the reference model's answer, by a port of its name", 3, _own_input("", "input logic [7:0] told, req", grant="told"), None, ("testbench",), {"src/tb.sv": _SAME_NAMES, **shell(f"{_VERILATED}; ./obj_dir/Vtb")}, 120.0, True),
+]  # fmt: skip
+"""The testbench connects all ports of the design by their names (``.*``)."""
