@@ -89,6 +89,15 @@ DRAWS = re.compile(
 """A random number, or a change of a generator's state. A seed is one for the whole program."""
 FETCHES = re.compile(rb'"type":"F(?:CLOSE|GET[CS]|READ|SCANF|SEEK|UNGETC)"[^\n]*?"loc":"(?P<file>\w+),')
 """A task that reads, moves in or closes an open file, which a number names: also another's, or stdin."""
+TEXT_NAME = re.compile(rb'"type":"(?!CONST"|SFORMATF"|[FS]SCANF"|TEXT"|COMMENT")\w+","name":"[^"\\]*\\')
+"""A name with a quotation mark or a backslash; the other nodes are texts, which Verilator escapes."""
+EVENT = re.compile(
+    rb'^(?P<indent> *)(?:\{"type":"SENITEM"[^\n]*\n(?P<item>(?:(?P=indent) [^\n]*\n)*)'
+    rb'|\{"type":"WAIT"[^\n]*\n(?P=indent) "condp": \[\n(?P<waited>(?:(?P=indent)  [^\n]*\n)*))',
+    re.MULTILINE,
+)
+"""An event control, or the condition of a `wait`."""
+STRING_TYPE = re.compile(rb'"type":"BASICDTYPE","name":"string","addr":"(\(\w+\))"')
 BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
 """Verilator's names for its own sources. One of them is a package that uses `$c`."""
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
@@ -127,7 +136,7 @@ def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str]
     """Check an elaborated design, which may read `named` files anywhere: (violations, reasons not to build it)."""
     reaching = [(_place(design, node.start()), CONSTRUCTS[node[0]]) for node in OUTSIDE.finditer(design.tree)]
     violations = [f"{place}: {what}" for place, what in reaching if not place.startswith(BUILT_IN)]
-    refused: list[str] = []
+    refused = _unescaped(design)
     for node in FILE.finditer(design.tree):
         task, place = TASKS[node["task"].decode()], _place(design, node.start())
         if task == "$dumpfile" and (node["sign"] or node["name"] is node["plain"] is node["computed"]):
@@ -143,6 +152,21 @@ def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str]
             secret, reason = file_fault(task, path, reads=reads)
             (violations if secret else refused).extend([f"{place}: {reason}"] if reason else [])
     return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
+
+
+def _unescaped(design: Elaborated) -> list[str]:
+    """Reasons not to build a design: names of signals and files, and texts in event controls, which Verilator writes
+    between quotation marks into the program without escaping them. So they could be C++.
+    """
+    odd = [name for name in design.files.values() if not name.isprintable() or not {'"', "\\"}.isdisjoint(name)]
+    places = [f"?: the name of the file {name!r}" for name in odd]
+    places += [f"{_place(design, node.start())}: a name" for node in TEXT_NAME.finditer(design.tree)]
+    found = [f"{place} has a quotation mark or a backslash, which cannot be judged" for place in places]
+    types = {label[1] for label in STRING_TYPE.finditer(design.tree)}
+    for event in EVENT.finditer(design.tree):
+        if not types.isdisjoint(re.findall(rb'"dtypep":"(\(\w+\))"', event["item"] or event["waited"] or b"")):
+            found.append(f"{_place(design, event.start())}: an event that depends on a string, which cannot be judged")
+    return found
 
 
 def written_inputs(design: Elaborated) -> list[str]:

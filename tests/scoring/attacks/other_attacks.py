@@ -3,6 +3,7 @@
 # ruff: noqa: E501 — one attack a line
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 
@@ -67,6 +68,8 @@ _VERILATED = _TB | shell(
 )
 
 
+_OPENS = '"[0]?fopen("stolen.txt","w"),"":"'
+"""C++ for the middle of a text."""
 _CODES = ", ".join(str(code) for code in b"touch stolen.txt")
 
 
@@ -100,6 +103,9 @@ ESCAPES = [
            {TARGET: module("", before=f'module thief; initial $system("touch stolen.txt"); {THEFT}\nendmodule\nbind tb thief t();\n')}, r"\$system", ("simulation", "testbench"), _VERILATED, 120.0, True),
     _verilated("Verilator's final block", f'final $system("touch stolen.txt"); {THEFT}', r"\$system"),
     _verilated("Verilator's $system, its name pasted by a macro", f'`define S(x) $``x\ninitial `S(system)("touch stolen.txt"); {THEFT}', r"\$system"),
+    _verilated("C++ in the name of a signal", f"logic \\x{_OPENS}y ;\ninitial @(posedge \\x{_OPENS}y ) $display(0);", None, slow=False),
+    _verilated("C++ in a text that an event depends on", f"string s;\ninitial @(posedge (s == {json.dumps(_OPENS[1:-1])})) $display(0);", None),
+    _verilated("C++ in a text that is waited for", f"string s;\ninitial wait (s == {json.dumps(_OPENS[1:-1])}) $display(0);", None),
     Attack("DPI export", 3, {TARGET: module(f'export "DPI-C" function leak; {THEFT}\nfunction int leak(); return 1; endfunction')}, "export of a foreign function", (), _VERILATED, 120.0, True),
     Attack("bind under Icarus", 3, {TARGET: module("", before="module thief; endmodule\nbind tb thief t();\n")}, None),
     Attack("tasks of other simulators", 3, {TARGET: module(f'initial begin $shell("touch x"); $exec("x"); $popen("x"); {THEFT}\nend')}, r"\$shell reaches"),
