@@ -276,11 +276,16 @@ def test_a_computed_name_of_a_file_that_is_read_is_left_to_the_elaborated_design
 
 
 def test_names_and_texts_look_like_no_node() -> None:
+    """Verilator escapes a text, but not a name; a text may also be in an event."""
     hostile = r"a\\\"type\\\":\\\"SYSTEMT\\\""
-    assert found(node("VAR", '"dpiImport":false', hostile), node("FUNC", '"dpiImport":false,"dpiExport":false')) == (
-        [],
-        [],
-    )
+    assert found(node("SFORMATF", '"dpiImport":false', hostile), node("FUNC", '"dpiImport":false')) == ([], [])
+    named = "rtl/a.sv:7: a name has a quotation mark or a backslash, which cannot be judged"
+    assert found(node("VAR", '"dpiImport":false', hostile)) == ([], [named])
+    kind = '{"type":"BASICDTYPE","name":"string","addr":"(S)","loc":"s,1:1,1:2"}'
+    for event in (node("SENITEM"), node("SENITEM") + "\n],", node("WAIT") + '\n "condp": ['):
+        assert found(kind, event, " " * 3 + node("VARREF", '"dtypep":"(B)"'), "") == ([], [])
+        ((refusal,),) = found(kind, event, " " * 3 + node("VARREF", '"dtypep":"(S)"'), "")[1:]
+        assert refusal.startswith("rtl/a.sv:7: an event that depends on a string")
 
 
 @pytest.mark.parametrize(

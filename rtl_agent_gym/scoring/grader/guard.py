@@ -147,13 +147,15 @@ def remove(paths: list[str]) -> None:
 def run_verilator(line: Line, arguments: list[str]) -> None:
     """Check what Verilator would turn into a program, then run Verilator."""
     from .sources import OwnFolder, run
-    from .verilated import HARMLESS, judge
+    from .verilated import HARMLESS, judge, prepare
 
     if not HARMLESS.isdisjoint(arguments):
         os.execv(f"{TOOLS}/verilator", ["verilator", *arguments])
     with OwnFolder() as folder:
         if line.settings["simulation"]:
             failed, text, violations, refusals = judge(arguments, folder, line.settings["testbench"])
+            if not (failed or violations or refusals):
+                refusals = prepare(arguments)
             if failed or violations or refusals:
                 os.write(2, text)
                 end_compiler(line, failed, text, violations, refusals, arguments)

@@ -267,7 +267,7 @@ def _is_submitted(path: str) -> bool:
     return any(_content(file) == _content(path) for file in alike)
 
 
-def _is_as_submitted(path: str) -> bool:
+def is_as_submitted(path: str) -> bool:
     """Whether a file in a folder of submitted files has not changed since the grading began."""
     return below(path, EDITABLE) and os.stat(path).st_ctime_ns < compiled.began
 
@@ -277,7 +277,7 @@ def _beside_hidden(path: str) -> bytes | None:
 
     The harness may have written it from submitted files. Nothing of them is in it only if it consists of hidden texts.
     """
-    if below(path, HIDDEN) or not os.path.isfile(path) or _is_as_submitted(path):
+    if below(path, HIDDEN) or not os.path.isfile(path) or is_as_submitted(path):
         return None
     text = _content(path)
     files, strings = _hidden_texts()

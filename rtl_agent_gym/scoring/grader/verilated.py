@@ -19,6 +19,7 @@ import re
 import subprocess
 from collections import namedtuple
 
+from . import sources
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
 from .testbench import DRAWN, FETCHED, STEERS
@@ -77,13 +78,22 @@ PORT_OR_INITIAL = re.compile(
 )
 """A connected port, or a variable's initial value; the lines inside have a deeper indentation."""
 INTERFACE = re.compile(rb'^  \{"type":"IFACE"[^\n]*\n(?:   [^\n]*\n)*', re.MULTILINE)
+ROUTINE = re.compile(
+    rb'^ {4}\{"type":"(?:FUNC|TASK)"[^\n]*?"addr":"(?P<label>\(\w+\))"[^\n]*\n(?: {4}[ \]][^\n]*\n)*', re.MULTILINE
+)
+CALL = re.compile(rb'"loc":"\w+,[^\n]*"taskp":"(?P<label>\(\w+\))"')
+MEMBER_WRITTEN = re.compile(
+    rb'"type":"MEMBERSEL"[^\n]*"varp":"(?P<label>\(\w+\))"[^\n]*\s*"fromp": \[\s*\{"type":"[^\n]*"access":"(?:WR|RW)"'
+)
+"""A signal that is written through a virtual interface."""
 STEERED = re.compile(
     rb'"type":"(?:FINISH"|TEXT"(?=[^\n]*"shortText":"vlSymsp->_vm_contextp__->assertOn(?:Set|Clear)\())'
     rb'[^\n]*?"loc":"(?P<file>\w+),'
 )
 """A task that ends the simulation, or one that switches assertions, of which Verilator prints the C++."""
 DRAWS = re.compile(
-    rb'"type":"(?:RAND(?:RNG)?|URANDOMRANGE|(?:METHODCALL|FUNCREF|TASKREF)","name":"(?:s?random(?:ize)?|[gs]et_randstate))"'
+    rb'"type":"(?:RAND(?:RNG)?|URANDOMRANGE|CMETHODHARD","name":"shuffle'
+    rb'|(?:METHODCALL|FUNCREF|TASKREF)","name":"(?:s?random(?:ize)?|[gs]et_randstate))"'
     rb'[^\n]*?"loc":"(?P<file>\w+),'
 )
 """A random number, or a change of a generator's state. A seed is one for the whole program."""
@@ -92,12 +102,40 @@ FETCHES = re.compile(rb'"type":"F(?:CLOSE|GET[CS]|READ|SCANF|SEEK|UNGETC)"[^\n]*
 TEXT_NAME = re.compile(rb'"type":"(?!CONST"|SFORMATF"|[FS]SCANF"|TEXT"|COMMENT")\w+","name":"[^"\\]*\\')
 """A name with a quotation mark or a backslash; the other nodes are texts, which Verilator escapes."""
 EVENT = re.compile(
-    rb'^(?P<indent> *)(?:\{"type":"SENITEM"[^\n]*\n(?P<item>(?:(?P=indent) [^\n]*\n)*)'
+    rb'^(?P<indent> *)(?:\{"type":"SENITEM"[^\n]*\n(?P<item>(?:(?P=indent)[ \]][^\n]*\n)*)'
     rb'|\{"type":"WAIT"[^\n]*\n(?P=indent) "condp": \[\n(?P<waited>(?:(?P=indent)  [^\n]*\n)*))',
     re.MULTILINE,
 )
 """An event control, or the condition of a `wait`."""
 STRING_TYPE = re.compile(rb'"type":"BASICDTYPE","name":"string","addr":"(\(\w+\))"')
+OVERRUN = re.compile(
+    rb'^(?P<indent> *)\{"type":"FREAD"[^\n]*"loc":"(?P<file>\w+),[^\n]*\n'
+    rb'(?:(?P=indent)[ \]][^\n]*\n)*?(?P=indent) "startp": \[\n',
+    re.MULTILINE,
+)
+"""A `$fread` that begins at an index, which Verilator does not compare with the size of the memory."""
+HANDLE = re.compile(rb'"filep": \[\s*\{"type":"\w+","name":"(?P<value>(?:[^"\\]|\\.)*)"[^\n]*?"loc":"(?P<file>\w+),')
+OPENS = re.compile(rb'"type":"FOPEN(?:MCD)?"[^\n]*?"loc":"(?P<file>\w+),')
+OUTPUT = re.compile(rb"\d+'s?h(?:0*1|8000000[12])")
+"""The handle of stdout or stderr."""
+BUILT = (".d", ".h", ".mk", ".gch")
+"""Endings of files that make or the compiler may read because they are in the folder of a build."""
+CLIPPED = """\
+#ifndef RTL_GYM_CLIPPED
+#define RTL_GYM_CLIPPED
+#include "/usr/share/verilator/include/verilated.h"
+static inline int rtl_gym_bits(int size, int bits, int at) {
+    return at < 0 || at >= size ? 0 : std::min(bits, size - at);
+}
+"""
+CLIPPED += "".join(
+    f"static inline void rtl_gym_{kind}(int size, int bits, int at, WDataOutP to, {value} from) {{\n"
+    f"    if (const int fit = rtl_gym_bits(size, bits, at)) VL_ASSIGNSEL_{kind}(size, fit, at, to, from);\n}}\n"
+    f"#define VL_ASSIGNSEL_{kind} rtl_gym_{kind}\n"
+    for kind, value in (("WI", "IData"), ("WQ", "QData"), ("WW", "WDataInP"))
+)
+CLIPPED += "#endif\n"
+"""A header in the place of Verilator's own, which writes the bits beyond the end of a part of a vector to memory."""
 BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
 """Verilator's names for its own sources. One of them is a package that uses `$c`."""
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
@@ -216,20 +254,36 @@ def reached_signals(design: Elaborated) -> list[str]:
 
 
 def shared_signals(design: Elaborated) -> list[str]:
-    """Reasons not to build a design with a hidden testbench: both write one signal of an interface."""
-    own, mine, others = _own_files(design), list[re.Match[bytes]](), set[bytes]()
-    inside = [(found.start(), found.end()) for found in INTERFACE.finditer(design.tree)]
-    names = {node["label"]: _name(node) for start, end in inside for node in DECLARED.finditer(design.tree, start, end)}
-    for node in WRITTEN.finditer(design.tree):
-        place = LOC.search(node[0]) if node["label"] in names else None
-        if place and own.get(place[1]) and not any(start < node.start() < end for start, end in inside):
-            mine.append(node)
-        elif place:
-            others.add(node["label"])
+    """Reasons not to build a design with a hidden testbench: both write one signal of an interface. What a routine
+    of an interface writes, its callers write.
+    """
+    own, tree = _own_files(design), design.tree
+    spans = [found.span() for found in INTERFACE.finditer(tree)]
+    names = {node["label"]: _name(node) for start, end in spans for node in DECLARED.finditer(tree, start, end)}
+    routines = [node for start, end in spans for node in ROUTINE.finditer(tree, start, end)]
+    initial = [node.span() for node in PORT_OR_INITIAL.finditer(tree) if not node["port"]]
+    callers: dict[bytes, set[bool]] = {}
+
+    def sides(node: re.Match[bytes]) -> set[bool]:
+        """Whose a node is: the design's, the testbench's, or, in a routine, its callers'."""
+        for routine in routines:
+            if routine.start() < node.start() < routine.end():
+                return callers.get(routine["label"], set())
+        place = LOC.search(node[0])
+        return {own[place[1]]} if place and place[1] in own else set()
+
+    for _ in range(len(routines)):
+        for node in CALL.finditer(tree):
+            callers.setdefault(node["label"], set()).update(sides(node))
+    written: dict[bool, dict[bytes, re.Match[bytes]]] = {False: {}, True: {}}
+    for node in itertools.chain(WRITTEN.finditer(tree), MEMBER_WRITTEN.finditer(tree)):
+        if node["label"] in names and not any(start < node.start() < end for start, end in initial):
+            for side in sides(node):
+                written[side][node["label"]] = node
     return [
-        f"{_place(design, node.start())}: the hidden testbench also writes {names[node['label']]} of an interface"
-        for node in mine
-        if node["label"] in others
+        f"{_place(design, node.start('label'))}: the hidden testbench also writes {names[label]} of an interface"
+        for label, node in written[True].items()
+        if label in written[False]
     ]
 
 
@@ -246,6 +300,51 @@ def steered(design: Elaborated) -> list[str]:
         for node in STEERED.finditer(design.tree)
         if own.get(node["file"])
     ]
+
+
+def used_files(design: Elaborated) -> list[str]:
+    """Reasons not to build a design with a hidden testbench: it uses handles of files, as the testbench does."""
+    own = _own_files(design)
+    if all(own.get(node["file"]) is not False for node in OPENS.finditer(design.tree)):
+        return []
+    return [
+        f"{_place(design, node.start('file'))}: the design and the hidden testbench both use open files"
+        for node in HANDLE.finditer(design.tree)
+        if own.get(node["file"]) and not OUTPUT.fullmatch(node["value"])
+    ]
+
+
+def overruns(design: Elaborated, alone: bool) -> list[str]:
+    """Reasons not to build a design, which is `alone` or with a hidden testbench: it could write beyond a memory."""
+    own = _own_files(design)
+    return [
+        f"{_place(design, node.start('file'))}: $fread with the index of a word, which could be outside the memory"
+        for node in OVERRUN.finditer(design.tree)
+        if alone or own.get(node["file"])
+    ]
+
+
+def prepare(arguments: list[str]) -> list[str]:
+    """Prepare the folder of a build; returns why that is not possible. Submitted files that make or the compiler would
+    read there are removed. The program will write no bits beyond the end of a vector: its sources include
+    ``verilated.h`` with quotation marks, and so find ours beside them first.
+    """
+    folder = _folder(_with_listed(arguments))
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for path in (f"{folder}/{name}" for name in os.listdir(folder) if name.endswith(BUILT)):
+            if os.path.isfile(path) and sources.is_as_submitted(os.path.realpath(path)):
+                os.unlink(path)
+        with open(f"{folder}/verilated.h", "w", encoding="ascii") as stream:
+            stream.write(CLIPPED)
+    except OSError as error:
+        return [f"{short(os.path.realpath(folder))}: Verilator cannot build in this folder ({error.strerror})"]
+    return []
+
+
+def _folder(arguments: list[str]) -> str:
+    """The folder where a build writes its sources."""
+    return ["obj_dir", *(value for word, value in itertools.pairwise(arguments) if word.lstrip("-") == "Mdir")][-1]
 
 
 def _own_files(design: Elaborated) -> dict[bytes, bool]:
@@ -380,11 +479,12 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     refusals += looked_up(done.stdout, design, kept, folder)
     if CLAIMS_BUILT_IN.search(done.stdout):
         refusals.append("?: a text names one of Verilator's own sources; nothing is built")
-    if testbench:
-        reach = _beyond_ports(kept, design.read)
-        violations, refusals = violations + reach.violations, refusals + reach.refusals
-        if reach.mixed or driven:
-            refusals += written_inputs(design) + reached_signals(design) + shared_signals(design) + steered(design)
+    reach = _beyond_ports(kept, design.read) if testbench else Reach([], [], False)
+    refusals += overruns(design, alone=not reach.mixed)
+    violations, refusals = violations + reach.violations, refusals + reach.refusals
+    if reach.mixed or driven:
+        refusals += written_inputs(design) + reached_signals(design) + shared_signals(design) + steered(design)
+        refusals += used_files(design)
     return None, b"", violations, refusals
 
 

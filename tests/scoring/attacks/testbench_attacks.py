@@ -498,15 +498,32 @@ module tb;
     end
 endmodule
 """
+_BY_HANDLE = (
+    "module fixed_priority_arbiter(bus x);\nassign x.grant = 0;\nvirtual bus v;\ninitial v = x;\n"
+    "always @(posedge x.clk) v.req = 0;\nendmodule\n"
+)
+_BUSY = _BUS.replace("endinterface", "always @(posedge clk) req = 0;\nendinterface")
 _BUS_DESIGN = (
     "module fixed_priority_arbiter(bus x);\nassign x.grant = 0;\nalways @(posedge x.clk) x.req = 0;\nendmodule\n"
 )
+
+
+def _on_bus(name: str, design: str, bus: str = _BUS) -> Attack:
+    built = _on_verilator("", "", None, f"/code/rtl/bus.sv /src/tb.sv /code/{TARGET}").harness
+    harness = {**built, "src/tb.sv": _ON_BUS}
+    return Attack(
+        f"Verilator: {name}", 3, {TARGET: design, "rtl/bus.sv": bus}, None, ("testbench",), harness, 120.0, True
+    )
+
+
 REACHES += [
     _on_copy("the testbench's answer, from a copy among the submitted files", _AMONG),
     _on_copy("the testbench's answer, from a file of options", _LISTING),
     Attack("a reference of its own, before the hidden one is looked up", 3, {TARGET: module("assign grant = 0;", after=f"{_SECOND.replace(';', f'; {THEFT}', 1)}\n")}, "'reference' would replace a part of the hidden testbench", ("testbench",), {**_APART, **shell(_FOUND)}, quick=True),
     Attack("a constant that the testbench imports, replaced", 3, {TARGET: module("assign grant = 0;", "localparam ROUNDS = 0;\n")}, None, ("testbench",), {**harness(_IMPORTING), **_FIRST}, quick=True),
-    Attack("Verilator: an interface's signal written, which the testbench writes", 3, {TARGET: _BUS_DESIGN, "rtl/bus.sv": _BUS}, None, ("testbench",), {**_on_verilator("", "", None, f"/code/rtl/bus.sv /src/tb.sv /code/{TARGET}").harness, "src/tb.sv": _ON_BUS}, 120.0, True),
+    _on_bus("an interface's signal written, which the testbench writes", _BUS_DESIGN),
+    _on_bus("an interface's signal written by a handle, which the testbench writes", _BY_HANDLE),
+    _on_bus("an interface that writes its signal, which the testbench writes", _BUS_DESIGN.replace("always @(posedge x.clk) x.req = 0;\n", ""), _BUSY),
 ]  # fmt: skip
 """Names and signals that the testbench shares with the design, or seems to."""
 
@@ -581,3 +598,33 @@ REACHES += [
     Attack("Verilator: the reference model's answer, by a port of its name", 3, _own_input("", "input logic [7:0] told, req", grant="told"), None, ("testbench",), {"src/tb.sv": _SAME_NAMES, **shell(f"{_VERILATED}; ./obj_dir/Vtb")}, 120.0, True),
 ]  # fmt: skip
 """The testbench connects all ports of the design by their names (``.*``)."""
+
+_BEYOND = """assign grant = w[7:0];
+logic [1023:0] w = 0;
+logic [9:0] k = 1023;
+always @(posedge clk) begin k <= k - 10'(req == 3); w[k +: 673] <= '0; end"""
+_READ_BEYOND = """assign grant = m[0][7:0];
+logic [31:0] m [32];
+int fd = $fopen("/code/rtl/zeros.bin", "rb");
+always @(posedge clk) void'($fread(m, fd, 33, 20));"""
+_READING = _TESTBENCH.replace("integer i, bad", 'integer f = $fopen("words.hex", "r"), bad').replace(
+    "for (i = 0; i < ROUNDS; i = i + 1) begin", 'while ($fscanf(f, "%h", req) == 1) begin'
+)
+_READING = _READING.replace("req = 8'hf0 >> i; ", "")
+_SOUGHT = "assign grant = 0;\ninitial void'($fseek(32'h8000_002c, 0, 2));"
+_VERILATE = f"{_VERILATED}; ./obj_dir/Vtb"
+_WITHOUT = ("simulation",)
+
+
+def _built(name: str, files: Mapping[str, str | bytes], testbench: str = _TESTBENCH, before: str = "") -> Attack:
+    hidden = {"src/tb.sv": testbench, "src/words.hex": "f0 78 3c\n", **shell(f"{before}{_VERILATE}")}
+    return Attack(f"Verilator: {name}", 3, files, None, _WITHOUT, hidden, 120.0, True)
+
+
+UNTESTED += [
+    _built("all pending delays deleted by a part of a vector beyond its end", {TARGET: module(_BEYOND)}),
+    _built("all pending delays deleted by words that are read beyond a memory", {TARGET: module(_READ_BEYOND), "rtl/zeros.bin": bytes(80)}),
+    _built("the testbench's open file, at its end", {TARGET: module(_SOUGHT)}, _READING, "cp /src/words.hex .; "),
+    _built("a command for make among the submitted files", {TARGET: module(""), "rtl/obj_dir/x.d": "$(shell echo true > Vtb; chmod +x Vtb; touch -d 2199-01-01 Vtb)\n"}, before="cd /code/rtl; "),
+]  # fmt: skip
+"""Verilator's programs do not check all indices, and build what is in their folder."""
