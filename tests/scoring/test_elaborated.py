@@ -263,6 +263,12 @@ def test_a_design_may_read_the_files_that_the_harness_names() -> None:
     tree = Elaborated(node("READMEM", text("/src/x.hex")).encode(), FILES, [])
     assert check_tree(tree, ["/src/x.hex"]) == ([], [])
     assert len(check_tree(tree, ["/src/y.hex"])[0]) == 1
+    for at, faults in (("e", 1), ("t", 0)):  # the hidden testbench may read any file
+        tree = Elaborated(node("READMEM", text("/src/x.hex")).replace('"e,7', f'"{at},7').encode(), FILES, [])
+        assert len(check_tree(tree, apart=True)[0]) == faults
+        said = f'`line 1 "{FILES[at]}" 0\ninitial $readmemh("/src/x.hex", m); initial f = $fopen("/src/y", "r");\n'
+        assert len(check_preprocessed(said, [FILES[at]], apart=True)[0]) == 2 * faults
+        assert check_preprocessed(said.replace('"r"', '"w"'), [], apart=True)[0]
     written = Elaborated(node("WRITEMEM", text("/src/x.hex")).encode(), FILES, [])
     assert len(check_tree(written, ["/src/x.hex"])[0]) == 1
 

@@ -28,6 +28,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    Checked = tuple[list[str], list[str]]
+
 CONSTRUCTS = {
     b'"dpiImport":true': "import of a foreign function reaches out of the simulation",
     b'"dpiExport":true': "export of a foreign function reaches out of the simulation",
@@ -170,8 +172,11 @@ def elaborate(arguments: list[str], folder: str, cwd: str | None = None) -> tupl
     return b"", Elaborated(tree, files, read)
 
 
-def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str], list[str]]:
-    """Check an elaborated design, which may read `named` files anywhere: (violations, reasons not to build it)."""
+def check_tree(design: Elaborated, named: Sequence[str] = (), apart: bool = False) -> Checked:
+    """Check an elaborated design: (violations, reasons not to build it). It may read `named` files anywhere, and a
+    hidden testbench from which it is `apart` may read any file.
+    """
+    own = _own_files(design) if apart else {}
     reaching = [(_place(design, node.start()), CONSTRUCTS[node[0]]) for node in OUTSIDE.finditer(design.tree)]
     violations = [f"{place}: {what}" for place, what in reaching if not place.startswith(BUILT_IN)]
     refused = _unescaped(design)
@@ -186,7 +191,8 @@ def check_tree(design: Elaborated, named: Sequence[str] = ()) -> tuple[list[str]
         path = os.fsdecode(node["plain"] or bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
         mode = bytes.fromhex(node["mode"].decode()) if node["mode"] and not len(node["mode"]) % 2 else b""
         reads = task == "$readmemh" or mode in READ_MODES
-        if not (reads and path in named):
+        at = LOC.search(design.tree, node.start())
+        if not (reads and (path in named or (at and own.get(at[1]) is False))):
             secret, reason = file_fault(task, path, reads=reads)
             (violations if secret else refused).extend([f"{place}: {reason}"] if reason else [])
     return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
@@ -329,7 +335,8 @@ def prepare(arguments: list[str]) -> list[str]:
     read there are removed. The program will write no bits beyond the end of a vector: its sources include
     ``verilated.h`` with quotation marks, and so find ours beside them first.
     """
-    folder = _folder(_with_listed(arguments))
+    pairs = itertools.pairwise(_with_listed(arguments))
+    folder = ["obj_dir", *(value for word, value in pairs if word.lstrip("-") == "Mdir")][-1]
     try:
         os.makedirs(folder, exist_ok=True)
         for path in (f"{folder}/{name}" for name in os.listdir(folder) if name.endswith(BUILT)):
@@ -340,11 +347,6 @@ def prepare(arguments: list[str]) -> list[str]:
     except OSError as error:
         return [f"{short(os.path.realpath(folder))}: Verilator cannot build in this folder ({error.strerror})"]
     return []
-
-
-def _folder(arguments: list[str]) -> str:
-    """The folder where a build writes its sources."""
-    return ["obj_dir", *(value for word, value in itertools.pairwise(arguments) if word.lstrip("-") == "Mdir")][-1]
 
 
 def _own_files(design: Elaborated) -> dict[bytes, bool]:
@@ -471,15 +473,16 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
         return done.returncode or 1, done.stderr + failed, [], [reason]
     text = done.stdout.decode("utf-8", errors="surrogateescape")
     driven = testbench and _has_hidden_main(given, options)
-    violations, refusals = check_preprocessed(text, arguments, driven)
+    reach = _beyond_ports(kept, design.read) if testbench else Reach([], [], False)
+    apart = reach.mixed and not reach.refusals
+    violations, refusals = check_preprocessed(text, arguments, driven, apart)
     read = [f"M {path}" for path in design.read if not path.startswith("/usr/")]
-    certain, refused = check_tree(design, named_files(arguments, read))
+    certain, refused = check_tree(design, named_files(arguments, read), apart)
     # The text gives better places, and the elaborated design is complete.
     violations, refusals = violations or certain, refusals or refused
     refusals += looked_up(done.stdout, design, kept, folder)
     if CLAIMS_BUILT_IN.search(done.stdout):
         refusals.append("?: a text names one of Verilator's own sources; nothing is built")
-    reach = _beyond_ports(kept, design.read) if testbench else Reach([], [], False)
     refusals += overruns(design, alone=not reach.mixed)
     violations, refusals = violations + reach.violations, refusals + reach.refusals
     if reach.mixed or driven:
@@ -531,9 +534,9 @@ def _beyond_ports(kept: list[str], read: list[str]) -> Reach:
     return beyond_ports([f"{TOOLS}/verilator", "-E", *others], named, tops, files)
 
 
-def check_preprocessed(text: str, arguments: list[str], driven: bool = False) -> tuple[list[str], list[str]]:
+def check_preprocessed(text: str, arguments: list[str], driven: bool = False, apart: bool = False) -> Checked:
     """Check the output of Verilator's preprocessor: (violations, reasons not to build the design). With `driven`, a
-    hidden testbench in C++ runs the design.
+    hidden testbench in C++ runs the design; one from which the design is `apart` may read any file.
     """
     named = tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
     allowed, claimed = READABLE + named, set[str]()
@@ -569,7 +572,7 @@ def check_preprocessed(text: str, arguments: list[str], driven: bool = False) ->
         elif kind == "directive" and FOREIGN.fullmatch(word):
             violations.append(f"{place}: {word} puts text of its own into the simulator")
         elif kind == "task":
-            reached, reason = _task_fault(word, text, at)
+            reached, reason = _task_fault(word, text, at, apart and is_hidden(file))
             (violations if reached else refused).extend([f"{place}: {reason}"] if reason else [])
             if driven and word in STEERS and is_own(file):
                 violations.append(f"{place}: {word} {STEERS[word]}")
@@ -580,8 +583,8 @@ def check_preprocessed(text: str, arguments: list[str], driven: bool = False) ->
     return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
 
 
-def _task_fault(name: str, text: str, at: int) -> tuple[bool, str | None]:
-    """Whether a task is a violation, and what is wrong with it; None if nothing is wrong."""
+def _task_fault(name: str, text: str, at: int, hidden: bool) -> tuple[bool, str | None]:
+    """Whether a task is a violation, and what is wrong with it; None if nothing is wrong. A `hidden` one may read."""
     if RAW.fullmatch(name):
         return True, f"{name} puts C++ of its own into the simulator"
     if name in HOSTILE:
@@ -594,4 +597,5 @@ def _task_fault(name: str, text: str, at: int) -> tuple[bool, str | None]:
         if name in RESOLVED:  # such as a parameter
             return False, None
         return False, f"{name} opens a file whose name is no plain literal text; that cannot be watched"
-    return file_fault(name, first[1], reads=name in READS or (name == "$fopen" and bool(MODE.match(text, first.end()))))
+    reads = name in READS or (name == "$fopen" and bool(MODE.match(text, first.end())))
+    return (False, None) if reads and hidden else file_fault(name, first[1], reads=reads)
