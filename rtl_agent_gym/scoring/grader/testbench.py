@@ -49,8 +49,6 @@ STEERS |= dict.fromkeys(CONTROLS, "switches assertions, and so the hidden testbe
 """What is wrong with tasks that act on the whole simulation, wherever they are called."""
 DRAWN = "the design would change the random numbers that the hidden testbench draws"
 """What is wrong if both draw from the one generator."""
-FETCHED = "the design could read, close or rewind a file that the hidden testbench reads"
-"""What is wrong if both use open files, where nothing guards the simulation."""
 ROOTS = {"$root", "$unit"}
 UNNAMED = re.compile(r"genblk\d+|\$(?:ivl_|unm_blk_)\w+|unnamedblk\d+")
 """Names that compilers give to unnamed blocks."""

@@ -22,7 +22,7 @@ from collections import namedtuple
 from . import sources
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
-from .testbench import DRAWN, FETCHED, STEERS
+from .testbench import DRAWN, STEERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -99,8 +99,6 @@ DRAWS = re.compile(
     rb'[^\n]*?"loc":"(?P<file>\w+),'
 )
 """A random number, or a change of a generator's state. A seed is one for the whole program."""
-FETCHES = re.compile(rb'"type":"F(?:CLOSE|GET[CS]|READ|SCANF|SEEK|UNGETC)"[^\n]*?"loc":"(?P<file>\w+),')
-"""A task that reads, moves in or closes an open file, which a number names: also another's, or stdin."""
 TEXT_NAME = re.compile(rb'"type":"(?!CONST"|SFORMATF"|[FS]SCANF"|TEXT"|COMMENT")\w+","name":"[^"\\]*\\')
 """A name with a quotation mark or a backslash; the other nodes are texts, which Verilator escapes."""
 EVENT = re.compile(
@@ -117,7 +115,8 @@ OVERRUN = re.compile(
 )
 """A `$fread` that begins at an index, which Verilator does not compare with the size of the memory."""
 HANDLE = re.compile(rb'"filep": \[\s*\{"type":"\w+","name":"(?P<value>(?:[^"\\]|\\.)*)"[^\n]*?"loc":"(?P<file>\w+),')
-OPENS = re.compile(rb'"type":"FOPEN(?:MCD)?"[^\n]*?"loc":"(?P<file>\w+),')
+OPEN = re.compile(rb'"type":"F(?:OPEN(?:MCD)?|CLOSE|GET[CS]|READ|SCANF|SEEK|UNGETC)"[^\n]*?"loc":"(?P<file>\w+),')
+"""A task that opens a file, or reads an open one, such as stdin."""
 OUTPUT = re.compile(rb"\d+'s?h(?:0*1|8000000[12])")
 """The handle of stdout or stderr."""
 BUILT = (".d", ".h", ".mk", ".gch")
@@ -295,13 +294,12 @@ def shared_signals(design: Elaborated) -> list[str]:
 
 def steered(design: Elaborated) -> list[str]:
     """Reasons not to build a design with a hidden testbench: it ends the simulation, switches assertions, or
-    draws random numbers or reads open files as the testbench does.
+    draws random numbers as the testbench does.
     """
-    own, shared = _own_files(design), list[str]()
-    for pattern, reason in ((DRAWS, DRAWN), (FETCHES, FETCHED)):
-        uses = {own[node["file"]]: node for node in pattern.finditer(design.tree) if node["file"] in own}
-        shared += [f"{_place(design, uses[True].start())}: {reason}"] if len(uses) > 1 else []
-    return shared + [
+    own = _own_files(design)
+    draws = {own[node["file"]]: node for node in DRAWS.finditer(design.tree) if node["file"] in own}
+    drawn = [f"{_place(design, draws[True].start())}: {DRAWN}"] if len(draws) > 1 else []
+    return drawn + [
         f"{_place(design, node.start())}: {STEERS['$finish' if b'FINISH' in node[0] else '$assertcontrol']}"
         for node in STEERED.finditer(design.tree)
         if own.get(node["file"])
@@ -309,9 +307,9 @@ def steered(design: Elaborated) -> list[str]:
 
 
 def used_files(design: Elaborated) -> list[str]:
-    """Reasons not to build a design with a hidden testbench: it uses handles of files, as the testbench does."""
+    """Reasons not to build a design with a hidden testbench: both use handles of open files, which are numbers."""
     own = _own_files(design)
-    if all(own.get(node["file"]) is not False for node in OPENS.finditer(design.tree)):
+    if all(own.get(node["file"]) is not False for node in OPEN.finditer(design.tree)):
         return []
     return [
         f"{_place(design, node.start('file'))}: the design and the hidden testbench both use open files"
