@@ -12,7 +12,7 @@ import pytest
 from rtl_agent_gym.scoring.grader import sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import TOOLS
 from rtl_agent_gym.scoring.grader.sources import Reach
-from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults
+from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults, replaced_names
 from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree, judge, reached_signals
 
 FILES = {"e": "/code/rtl/a.sv", "t": "/src/tb.sv", "s": "<verilated_std>"}
@@ -338,6 +338,9 @@ def test_names_of_a_testbench_are_found_however_they_are_written() -> None:
     assert "answer" in names.routines
     assert names.used == names.taken == {"tb", "model"}
     assert Names([HIDDEN], []).taken == {"tb", "model"}
+    more = "module spare; endmodule module top; tb below(); golden other(); endmodule"
+    assert Names([HIDDEN, more], ["top"], ["golden", "unused"]).taken == {"top", "tb", "model", "golden"}
+    assert Names([HIDDEN, more], []).taken == {"top", "tb", "model", "spare"}  # any of them may be a top module
 
 
 @pytest.mark.parametrize(
@@ -352,18 +355,35 @@ def test_names_of_a_testbench_are_found_however_they_are_written() -> None:
         ("`uselib disable judge", True),
         ("initial $finish;", True),
         ("initial #0.0e0$finish;", True),
+        ("initial $exit;", True),
         ("initial $assertoff;", True),
         ("initial #1$assertcontrol(4);", True),
         ("initial force grant = 0;", True),
+        ("initial release grant;", True),
+        ("initial $q_exam(1, 1, grant, x);", True),
         ("tran (grant, grant);", True),
+        ("rtran (grant, grant);", True),
+        ("assign grant = $unit::answer_of;", True),
+        ("assign grant = model::x;", True),
+        ("assign grant = unnamedblk1.i;", True),
+        ("initial disable genblk1;", True),
+        ("class c extends model; endclass", True),
+        ("class c; function answer(input x); answer = 0; endfunction endclass always @* grant = answer(1);", True),
         ("model mine(.x(grant));", True),
         ("model #(8) mine(.x(grant));", True),
         ("bind model : a mine t();", True),
         ("endmodule module model(input x);", True),
         ("endmodule module automatic tb;", True),
         ("endmodule primitive model(q, x);", True),
+        ("endmodule package model; endpackage module mine(input x);", True),
         ("endmodule module mine(input x);", False),
         ("function automatic model(input x); endfunction", False),
+        ("function answer(input x); answer = x; endfunction always @* grant = answer(1);", False),
+        ("endmodule macromodule mine(); function answer(); endfunction initial answer();", False),
+        ("wire answer;", False),
+        ("always @* begin grant = answer; end", False),
+        ("assign grant = own.model.x;", False),
+        ("task judge; endtask initial disable judge;", False),
         ("initial begin : judge disable judge; end", False),
         ("initial begin : own #1; end initial disable own;", False),
         ("initial begin fork #1; join_none disable fork; end", False),
@@ -375,6 +395,41 @@ def test_a_use_of_the_testbench_is_found_however_it_is_written(statement: str, r
     design = f"module dut(output grant);\n{statement}\nendmodule"
     faults = reach_faults(design, "/code/rtl/a.sv", Names([HIDDEN], ["tb"]), str)
     assert bool(faults) == reached, faults
+
+
+def test_no_task_switches_the_assertions_of_a_testbench() -> None:
+    """Those of IEEE 1800-2017, 20.12."""
+    ways = "on", "off", "kill", "control", "passon", "passoff", "failon", "failoff", "nonvacuouson", "vacuousoff"
+    design = "module dut;\n" + "".join(f"initial $assert{way};\n" for way in ways) + "endmodule"
+    assert len(reach_faults(design, "/code/rtl/a.sv", Names([HIDDEN], ["tb"]), str)) == len(ways)
+
+
+IMPORTING = """\
+package own;
+    localparam ROUNDS = 8;
+    function int shifted(input int by); shifted = by; endfunction
+endpackage
+package unused; localparam DEPTH = 8; endpackage
+import own::*;
+module tb; endmodule
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "replaced"),
+    [
+        ("localparam ROUNDS = 0;", True),
+        ("typedef enum {ROUNDS} e;", True),
+        ("typedef bit ROUNDS [3];", True),
+        ("package p; localparam ROUNDS = 0; endpackage import p::*;", True),
+        ("package p; localparam ROUNDS = 0; endpackage", False),
+        ("module m; localparam ROUNDS = 0; endmodule", False),
+        ("localparam by = 0, DEPTH = 0;", False),
+    ],
+)
+def test_no_name_outside_of_modules_replaces_one_that_a_testbench_imports(text: str, replaced: bool) -> None:
+    faults = replaced_names(text, "/code/rtl/a.sv", Names([IMPORTING], ["tb"]), str)
+    assert bool(faults) == replaced, faults
 
 
 def test_open_comments_take_no_time() -> None:
@@ -391,10 +446,12 @@ def test_open_comments_take_no_time() -> None:
         ('`timescale 1ns/1ps // the "unit"', False),
         ("`default_nettype none /* no wires */", False),
         ('`begin_keywords "1800-2012"', False),
+        ("`unconnected_drive pull1", False),
         ('`line 7 "rtl/a.sv" 0', False),
         ('`begin_keywords "1800-2012"" assign q = tb.q; //"', True),
         ('`uselib "', True),
         ("`uselib /*", True),
+        ("wire a; `celldefine", True),
         ("`celldefine " + 300 * "/**/" + ' "', True),  # many ways to read it must not mean many attempts
         (f'`line {"1" * 5000} "x" 0', True),
     ],
