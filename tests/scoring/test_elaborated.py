@@ -13,7 +13,16 @@ from rtl_agent_gym.scoring.grader import sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import TOOLS
 from rtl_agent_gym.scoring.grader.sources import Reach
 from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults, replaced_names
-from rtl_agent_gym.scoring.grader.verilated import Elaborated, check_preprocessed, check_tree, judge, reached_signals
+from rtl_agent_gym.scoring.grader.verilated import (
+    Elaborated,
+    check_preprocessed,
+    check_tree,
+    judge,
+    reached_signals,
+    shared_signals,
+    steered,
+    written_inputs,
+)
 
 FILES = {"e": "/code/rtl/a.sv", "t": "/src/tb.sv", "s": "<verilated_std>"}
 
@@ -80,6 +89,8 @@ def use(kind: str, fields: str, file: str, key: str = "varp", label: str = "(T)"
         (use("VARXREF", '"dotted":"judge","access":"WR",', "e"), True),
         (use("MEMBERSEL", "", "e"), True),
         (use("TASKREF", '"dotted":"",', "e", "taskp", "(F)"), True),
+        (use("FUNCREF", '"dotted":"",', "e", "taskp", "(G)"), True),
+        (use("METHODCALL", '"dotted":"",', "e", "taskp", "(S)"), False),
         (use("VARREF", '"access":"RD",', "t"), False),
         (use("VARREF", '"access":"RD",', "e", label="(P)"), False),
         (use("VARXREF", '"dotted":"dut","access":"RD",', "t", label="(P)"), False),
@@ -90,6 +101,8 @@ def test_a_design_uses_no_variable_and_no_routine_of_the_testbench(tree: str, re
     declared = (
         '{"type":"VAR","name":"bad","addr":"(T)","loc":"t,3:1,3:2","direction":"NONE"}',
         '{"type":"TASK","name":"check","addr":"(F)","loc":"t,4:1,4:2"}',
+        '{"type":"FUNC","name":"answer","addr":"(G)","loc":"t,5:1,5:2"}',
+        '{"type":"FUNC","name":"self","addr":"(S)","loc":"s,6:1,6:2"}',
         '{"type":"VAR","name":"own","addr":"(P)","loc":"e,3:1,3:2","direction":"NONE"}',
     )
     faults = reached_signals(Elaborated("\n".join((*declared, tree)).encode(), FILES, []))
@@ -130,6 +143,7 @@ def test_what_only_the_elaborated_design_shows_is_not_built(
 
 ENDS_IT = node("FINISH")
 SWITCHES = node("TEXT", '"shortText":"vlSymsp->_vm_contextp__->assertOnClear(255 ,7);..."')
+SETS = node("TEXT", '"shortText":"vlSymsp->_vm_contextp__->assertOnSet(255 ,7);..."')
 ASKS = node("TEXT", '"shortText":"vlSymsp->_vm_contextp__->assertOnGet(2, 1)"')
 MAIN = "--cc --exe /src/main.cpp"
 
@@ -139,6 +153,7 @@ MAIN = "--cc --exe /src/main.cpp"
     [
         (MAIN, ENDS_IT, "", "", "ends the simulation"),
         (MAIN, SWITCHES, "", "", "switches assertions"),
+        (MAIN, SETS, "", "", "switches assertions"),
         (MAIN, WRITES_INPUT, "", "", "the input 'req' is written"),
         (MAIN, ASKS + "\n" + ENDS_IT.replace('"loc":"e,', '"loc":"t,'), "", "", ""),
         (MAIN, "", "initial $stop;", "$stop ends the simulation", ""),
@@ -146,7 +161,10 @@ MAIN = "--cc --exe /src/main.cpp"
         (MAIN, "", '`line 1 "/src/tb.sv" 0\ninitial $stop;', "", "names a file that is not the design's"),
         ("--cc --build", ENDS_IT, "", "", "ends the simulation"),
         ("--cc --exe /code/rundir/main.cpp", ENDS_IT, "", "", "ends the simulation"),
+        ("--cc --exe /code/verif/main.cpp /src/main.cpp", ENDS_IT, "", "", "ends the simulation"),
+        ("--sc --exe /src/main.cpp", ENDS_IT, "", "", "ends the simulation"),
         ("--cc --exe /code/verif/main.cpp", ENDS_IT, "initial $finish;", "", ""),
+        ("--cc --main --build", ENDS_IT, "initial $finish;", "", ""),
         ("-cc --exe /venv/verilator.cpp -LDFLAGS -lcocotbvpi_verilator", ENDS_IT, "initial $finish;", "", ""),
         ("--binary", ENDS_IT, "initial $finish;", "", ""),
     ],
@@ -166,6 +184,77 @@ def test_a_program_is_a_hidden_testbench(
     _, _, violations, refusals = judge([*options.split(), "/code/rtl/a.sv"], str(tmp_path), True)
     assert [violation in each for each in violations] == [True] * bool(violation)
     assert [refusal in each for each in refusals] == [True] * bool(refusal)
+
+
+@pytest.mark.parametrize(
+    ("status", "printed", "design", "failed"),
+    [
+        (3, b"module m; endmodule\n", Elaborated(b"", FILES, []), 3),
+        (0, b"module m; endmodule\n", None, 1),
+        (0, b" \n", Elaborated(b"", FILES, []), 1),
+    ],
+)
+def test_nothing_is_built_whose_text_or_design_is_unknown(
+    status: int, printed: bytes, design: Elaborated | None, failed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Mock(return_value=Mock(returncode=status, stdout=printed, stderr=b"why"))
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", design)))
+    found, said, violations, (refused,) = judge(["a.sv"], str(tmp_path), False)
+    assert (found, said, violations) == (failed, b"why", [])
+    assert "nothing is built" in refused
+
+
+@pytest.mark.parametrize("way", ["INPUT", "REF", "CONSTREF", "OUTPUT"])
+@pytest.mark.parametrize("kind", ["VARREF", "VARXREF"])
+@pytest.mark.parametrize("access", ["WR", "RW", "RD"])
+def test_a_written_input_is_found(way: str, kind: str, access: str) -> None:
+    tree = WRITES_INPUT.replace('"INPUT"', f'"{way}"').replace('"VARREF"', f'"{kind}"')
+    faults = written_inputs(Elaborated(tree.replace('"WR"', f'"{access}"').encode(), FILES, []))
+    assert bool(faults) == (way != "OUTPUT" and access != "RD")
+    assert written_inputs(Elaborated(f"  {tree}".encode(), FILES, [])) == []  # of a task
+
+
+@pytest.mark.parametrize(
+    "draws",
+    [
+        node("RAND"),
+        node("RANDRNG"),
+        node("URANDOMRANGE"),
+        *(node("METHODCALL", name=name) for name in ("randomize", "srandom", "get_randstate", "set_randstate")),
+        node("TASKREF", name="srandom"),
+    ],
+)
+def test_a_design_draws_no_random_numbers_if_the_testbench_does(draws: str) -> None:
+    """Nodes as Verilator 5.032 prints them for `$urandom`, the method `randomize`, and the like."""
+    theirs, built_in = (draws.replace('"loc":"e,', f'"loc":"{file},') for file in "ts")
+    (fault,) = steered(Elaborated(f"{draws}\n{theirs}".encode(), FILES, []))
+    assert "random numbers that the hidden testbench draws" in fault
+    for others in (draws, theirs, f"{draws}\n{built_in}", f"{draws}\n{node('METHODCALL', name='size')}"):
+        assert steered(Elaborated(others.encode(), FILES, [])) == []
+
+
+@pytest.mark.parametrize(
+    ("inside", "outside", "refused"),
+    [
+        ("", "eW tW", True),
+        ("", "eW tR", False),
+        ("", "eR tW", False),
+        ("eW", "eW", True),  # by the interface, which anybody may have written
+        ("eW", "tW", False),
+        ("", "eW eW", False),
+    ],
+)
+def test_a_signal_of_an_interface_is_written_by_one_side(inside: str, outside: str, refused: bool) -> None:
+    def uses(words: str) -> str:
+        pairs = [(word[0], {"R": "RD", "W": "WR"}[word[1]]) for word in words.split()]
+        return "".join("\n   " + use("VARXREF", f'"access":"{access}",', file) for file, access in pairs)
+
+    tree = '  {"type":"IFACE","name":"bus","addr":"(I)","loc":"t,2:1,2:2"\n'
+    tree += '    {"type":"VAR","name":"req","addr":"(T)","loc":"t,3:1,3:2","direction":"NONE"}'
+    tree += f"{uses(inside)}\n  }},\n{uses(outside)}"
+    faults = shared_signals(Elaborated(tree.encode(), FILES, []))
+    assert bool(faults) == refused
 
 
 @pytest.mark.parametrize(
@@ -248,6 +337,8 @@ def test_an_output_in_the_place_of_an_input_is_found(way: str, port: str, other:
         (node("FOPENMCD", text("x.txt")), "", "opens 'x.txt' for writing"),
         (node("WRITEMEM", text("x.txt")), "", "opens 'x.txt' for writing"),
         (node("DUMPCTL", text("x.vcd", "exprp")), "", ""),
+        (node("DUMPCTL", text("waves", "exprp")), "", ""),
+        (node("DUMPCTL", text("x.txt", "exprp")), "", "no waveform file"),
         (node("DUMPCTL", text("x.py", "exprp")), "opens 'x.py' for writing", ""),
         (node("DUMPCTL", '\n  "exprp": [\n   {"type":"CONST","name":"32\'sh0","addr":"(J)"'), "", ""),
         (node("DUMPCTL", '"exprp": []}'), "", ""),
@@ -257,6 +348,15 @@ def test_files_are_judged_by_the_names_that_were_resolved(task: str, violation: 
     violations, refused = found(task, node("VAR"))
     assert [violation in each for each in violations] == [True] * bool(violation)
     assert [refusal in each for each in refused] == [True] * bool(refusal)
+
+
+def test_a_relative_name_leads_to_no_other_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "link.hex").symlink_to("/usr/bin/env")
+    monkeypatch.chdir(tmp_path)
+    assert found(node("READMEM", text("x.hex"))) == ([], [])
+    assert found(node("READMEM", text("link.hex"))) != ([], [])
+    monkeypatch.chdir("/")
+    assert found(node("READMEM", text("usr/bin/env"))) != ([], [])
 
 
 def test_a_design_may_read_the_files_that_the_harness_names() -> None:
@@ -483,3 +583,6 @@ def test_a_file_of_options_may_ask_for_a_lint(tmp_path: Path, monkeypatch: pytes
     (tmp_path / "lint.f").write_text("--lint-only -Wall\n")
     judge(["-f", str(tmp_path / "lint.f"), "a.sv"], str(tmp_path), False)
     assert run.call_args.args == ([f"{TOOLS}/verilator", "-Wall", "a.sv", "-E"],)
+    (tmp_path / "lint.f").write_text("-Wall // --lint-only\n")  # no plain words
+    judge(["-f", str(tmp_path / "lint.f"), "a.sv"], str(tmp_path), False)
+    assert run.call_args.args[0][1:3] == ["-f", str(tmp_path / "lint.f")]
