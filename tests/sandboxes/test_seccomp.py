@@ -1,4 +1,4 @@
-"""The system call filter of sandboxes of namespaces, call by call."""
+"""The system call filters of sandboxes of namespaces and of what the warden starts, call by call."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ import os
 import struct
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from rtl_agent_gym.errors import SandboxError
 from rtl_agent_gym.sandboxes import DockerSandboxes, NamespaceSandboxes, SandboxProvider
 from rtl_agent_gym.sandboxes.seccomp import allowed, compile_filter
+from rtl_agent_gym.sandboxes.warden import confine
 
 ARCHITECTURES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 ALLOW, EPERM, ENOSYS, EAFNOSUPPORT = 0x7FFF0000, 0x50001, 0x50026, 0x50061
@@ -24,11 +26,11 @@ LAST = 512
 """A number above those of all system calls."""
 
 
-def decide(machine: str, number: int, *arguments: int, architecture: int = 0) -> int:
-    """What the filter returns for a system call, by the kernel's rules for its instructions."""
+def decide(machine: str, number: int, *arguments: int, architecture: int = 0, filter_program: bytes = b"") -> int:
+    """What a filter, by default the sandboxes', returns for a system call, by the kernel's rules."""
     values = [*arguments, *[0] * (6 - len(arguments))]
     data = struct.pack("=IIQ6Q", number, architecture or ARCHITECTURES[machine], 0, *values)
-    program = list(struct.iter_unpack("=HBBI", compile_filter(machine)))
+    program = list(struct.iter_unpack("=HBBI", filter_program or compile_filter(machine)))
     at = value = 0
     while True:
         operation, if_true, if_false, operand = program[at]
@@ -73,6 +75,34 @@ def test_arguments_count_where_they_decide(machine: str) -> None:
     assert decide(machine, calls["personality"], 0x40000) == EPERM
     assert [decide(machine, calls["socket"], family) for family in (1, 2, 10, 16)] == [ALLOW] * 4
     assert {decide(machine, calls["socket"], family) for family in (0, 17, 38, 40)} == {EAFNOSUPPORT}
+
+
+@pytest.mark.parametrize("limited", [True, False])
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_what_the_warden_starts_cannot_change_it(machine: str, limited: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(machine=machine))
+    monkeypatch.setattr(confine, "_shared_memory_is_limited", lambda: limited)
+    monkeypatch.setattr(confine, "refused", (LAST,))
+    calls, warden, other = allowed(machine), 7, 8
+    program = confine.build(warden)
+    assert program is not None
+
+    def found(number: int, *arguments: int, architecture: int = 0) -> int:
+        return decide(machine, number, *arguments, architecture=architecture, filter_program=program)
+
+    for call in ("prlimit64", "sched_setparam", "sched_setscheduler", "sched_setaffinity", "sched_setattr"):
+        assert [found(calls[call], pid) for pid in (warden, other, 0)] == [EPERM, ALLOW, ALLOW], call
+    process, group, user = range(3)
+    assert [found(calls["setpriority"], kind, warden) for kind in (process, group, user)] == [EPERM] * 3
+    assert [found(calls["setpriority"], kind, other) for kind in (process, group, user)] == [ALLOW, ALLOW, EPERM]
+    assert [found(calls["socket"], family) for family in (1, 2, 10, 16)] == [ALLOW] * 4
+    assert {found(calls["socket"], family) for family in (0, 17, 38, 40)} == {EAFNOSUPPORT}
+    assert found(425) == ENOSYS  # io_uring_setup
+    assert found(calls["shmget"]) == (ALLOW if limited else EPERM)
+    assert found(LAST) == EPERM
+    assert found(calls["read"], warden) == ALLOW
+    assert found(0x4000_0000) == ENOSYS
+    assert found(calls["read"], architecture=0x4000_0003) == ENOSYS  # 32 bits
 
 
 @pytest.mark.parametrize("machine", ARCHITECTURES)
