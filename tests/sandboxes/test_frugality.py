@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import shutil
+import signal
 import tracemalloc
 from collections import Counter
 from pathlib import Path
@@ -19,7 +20,7 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.renderers import get_renderer
 from rtl_agent_gym.sandboxes import DockerSandbox, DockerSandboxes, ReadRequest, SandboxSpec, WaitingSandboxes, channel
 from rtl_agent_gym.sandboxes.channel import Channel, Request
-from rtl_agent_gym.sandboxes.warden import files, program
+from rtl_agent_gym.sandboxes.warden import files, memory, program
 from rtl_agent_gym.sandboxes.warden.frames import Output, pack
 from rtl_agent_gym.transcripts import read_transcript
 
@@ -156,6 +157,31 @@ def test_the_files_together_have_a_limit(tmp_path: Path) -> None:
     found = files.read_files(request, lambda data: None)
     assert found["files"] == [("a.sv", 10), ("b.sv", 10)]
     assert found["left_out"] == [("c.sv", "10 bytes; at most 25 are read in all")]
+
+
+def test_without_a_control_group_the_largest_processes_of_the_commands_are_killed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sizes: dict[int, int] = {}
+    by_kernel, killed = [3], list[tuple[int, int]]()
+    monkeypatch.setattr(memory, "_process_sizes", lambda: dict(sizes))
+    monkeypatch.setattr(memory, "_bytes_in_folders", lambda: 10)
+    monkeypatch.setattr(memory, "_oom_kills", lambda path: by_kernel[0])
+    monkeypatch.setattr(os, "kill", lambda *call: killed.append(call))
+    watch, mine = memory.MemoryWatch(limit=100), os.getpid()
+    for size, changed, full in ((29, False, False), (30, True, True), (21, False, True), (19, True, False)):
+        sizes.update({1: 5, mine: 5, 20: size})
+        assert (watch.look(), watch.full) == (changed, full), size
+    assert (killed, watch.oom_kills()) == ([], None)
+    sizes.update({20: 30, 21: 60})
+    watch.look()
+    assert (killed, watch.oom_kills()) == ([(21, signal.SIGKILL)], 1)
+    sizes.update({1: 60, mine: 60, 20: 10, 21: 20})  # never the wardens
+    watch.look()
+    assert [pid for pid, _ in killed] == [21, 21, 20]
+    assert watch.oom_kills() == 3
+    by_kernel[0] += 1  # of which sandbox is unknown
+    assert watch.oom_kills() is None
 
 
 def test_output_that_is_dropped_takes_no_memory() -> None:
