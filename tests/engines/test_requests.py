@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import tinker
@@ -127,9 +129,38 @@ async def test_the_log_has_no_more_lines_of_a_topic_than_the_user_sees(
     assert [record.getMessage() for record in caplog.records] == told == ["503; retrying in 0 s"]
 
 
-def test_a_guarded_trainer_knows_its_context_length() -> None:
-    below: Any = Certain()
-    assert context_length(GuardedTrainer(below, Requests(), 32)) == 32
+async def test_a_guarded_trainer_and_its_samplers_know_the_context_length() -> None:
+    sampler, client = Mock(context=None), Mock()
+    client.save_weights_and_get_sampling_client = AsyncMock(return_value=sampler)
+    trainer = GuardedTrainer(client, Requests(), 32)
+    assert context_length(trainer) == 32
+    assert context_length(await trainer.save_weights_and_get_sampling_client()) == 32
+    sampler.context = 16
+    assert context_length(await trainer.save_weights_and_get_sampling_client()) == 16
+
+
+async def test_a_prompt_that_the_engine_does_not_take_costs_its_episode_alone() -> None:
+    refusing = Mock(sample=AsyncMock(side_effect=UsageError("too long")))
+    refusing.compute_logprobs = refusing.sample
+    sampler, prompt = GuardedSampler(refusing, Requests()), tinker.ModelInput.from_ints([1])
+    for request in (sampler.sample(prompt, 1), sampler.compute_logprobs(prompt)):
+        with pytest.raises(RequestRefused, match="too long"):
+            await request
+
+
+async def test_a_request_that_cannot_be_sent_fails_where_its_answer_is_awaited() -> None:
+    """So all requests of a step fail in the same way, and the step can be repeated."""
+    client = Mock(forward_backward=Mock(side_effect=no_connection()))
+    request = GuardedTrainer(client, Requests(probe=AsyncMock())).forward_backward([], "ppo")
+    with pytest.raises(ServiceError, match="computing the gradient"):
+        await request
+
+
+async def test_a_request_that_the_sdk_cancels_is_no_cancelled_run() -> None:
+    withdrawn = asyncio.get_running_loop().create_future()
+    withdrawn.cancel()
+    with pytest.raises(ServiceError, match="the SDK cancelled the request"):
+        await Requests(probe=AsyncMock()).once(Purpose("sampling"), lambda: withdrawn)
 
 
 @pytest.mark.parametrize(("failure", "kind"), [(ServiceError, ServiceDown), (UsageError, UsageError)])
@@ -159,6 +190,13 @@ async def test_nothing_probes_a_service_once_all_is_answered() -> None:
     await asyncio.gather(*(sending.once(Purpose("sampling"), lambda: asyncio.sleep(0.01)) for _ in range(2)))
     await asyncio.sleep(0.01)
     assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_service_that_answers_every_other_probe_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "PROBE_EVERY", 0.02)
+    probe = AsyncMock(side_effect=itertools.cycle([ServiceError("blip"), None]))
+    await Requests(probe=probe, patience=0.1).once(Purpose("sampling"), lambda: asyncio.sleep(0.4))
+    assert probe.await_count > 4
 
 
 async def test_an_answer_ends_the_time_for_which_a_service_was_silent(monkeypatch: pytest.MonkeyPatch) -> None:
