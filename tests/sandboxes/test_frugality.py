@@ -159,6 +159,38 @@ def test_the_files_together_have_a_limit(tmp_path: Path) -> None:
     assert found["left_out"] == [("c.sv", "10 bytes; at most 25 are read in all")]
 
 
+def _read(root: Path, paths: list[str], **more: Any) -> dict[str, Any]:
+    request = {"root": str(root), "paths": paths, "first": [], "max_file": 10, "max_total": 1000, **more}
+    return files.read_files(request, lambda data: None)
+
+
+def test_files_that_are_not_read_are_counted_and_the_first_of_them_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.sv").write_text("0123456789")
+    for number in range(30):
+        (tmp_path / f"b{number}").write_text("0123456789+")
+    found = _read(tmp_path, ["."])
+    assert found["files"] == [("a.sv", 10)]
+    assert (len(found["left_out"]), found["left_out_count"]) == (20, 30)
+    monkeypatch.setattr(files, "MOST_ENTRIES", 2)  # the folder and a file
+    found = _read(tmp_path, ["."])
+    assert found["files"] == [("a.sv", 10)]
+    assert "more than 2 entries" in found["left_out"][0][1]
+
+
+def test_files_are_read_once_unless_they_are_skipped_and_links_only_reported_where_asked_for(tmp_path: Path) -> None:
+    (tmp_path / "rtl/lib").mkdir(parents=True)
+    for name in ("rtl/a.sv", "rtl/b.sv", "rtl/lib/c.sv"):
+        (tmp_path / name).touch()
+    (tmp_path / "rtl/link.sv").symlink_to("a.sv")
+    (tmp_path / "rtl/other.sv").symlink_to("a.sv")
+    asked = ["rtl/b.sv", "rtl/link.sv", "rtl/missing.sv"]
+    found = _read(tmp_path, ["rtl", "rtl/a.sv", "rtl/lib/c.sv"], first=asked, skip=["rtl/lib"])
+    assert found["files"] == [("rtl/b.sv", 0), ("rtl/a.sv", 0)]
+    assert [path for path, _ in found["left_out"]] == ["rtl/link.sv"]
+
+
 def test_without_a_control_group_the_largest_processes_of_the_commands_are_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
