@@ -1,10 +1,13 @@
-"""What a grading's processes had of a processor, measured on real processes."""
+"""What a grading's processes had of a processor, and who ended them, measured on real processes."""
 
 from __future__ import annotations
 
+import json
 import os
 import selectors
+import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -143,3 +146,96 @@ def test_what_the_host_of_a_virtual_machine_took_was_waited_for(
 def test_without_the_machines_times_nothing_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measures, "STAT", "/nowhere")
     assert measures.machine_time() == (0.0, 0.0)
+
+
+TRACE = """
+import ctypes, json, os, select, subprocess, sys
+sys.path.insert(0, sys.argv[1])
+from grader.tracing import Tracer
+
+tracer, libc = Tracer(), ctypes.CDLL(None)
+
+
+def enter():
+    os.setsid()
+    tracer.enter(execs=True)
+
+
+def ended(command, sent):
+    tracer.begin()
+    child = subprocess.Popen(command, preexec_fn=enter, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    tracer.attach(child, service=True)
+    for way, number in sent:
+        while way == "threads" and len(os.listdir(f"/proc/{child.pid}/task")) < number:
+            tracer.serve()
+        if way == "threads":
+            continue
+        process, value = [child.pid] * (2 if way == "tgkill" else 1), [None] * (way == "sigqueue")
+        getattr(libc, way)(*process, number, *value)
+    tracer.reap(child)
+    select.select([tracer.fd], [], [], 0.2 if "fork" in command[-1] else 0)
+    tracer.serve()
+    return child.returncode, [found["number"] for found in tracer.found]
+
+
+print(json.dumps([ended(*case) for case in json.loads(sys.argv[2])] if tracer.active else None))
+"""
+"""Runs commands traced, and says how each ended and which signals came from outside."""
+
+
+def shell(script: str) -> list[str]:
+    return ["sh", "-c", script]
+
+
+def python(script: str) -> list[str]:
+    return [sys.executable, "-ISc", f"import ctypes, os, signal, threading, time; libc = ctypes.CDLL(None); {script}"]
+
+
+SLEEP = ["sleep", "9"]
+CASES: dict[str, tuple[list[str], list[tuple[str, int]], tuple[int, list[int]]]] = {
+    "an end": (shell("exit 7"), [], (7, [])),
+    "SIGKILL to itself": (shell("kill -9 $$"), [], (-9, [])),
+    "SIGTERM to itself": (shell("kill $$"), [], (-15, [])),
+    "SIGTERM by a child": (shell("(sleep 0.1; kill $$) & sleep 9"), [], (-15, [])),
+    "SIGKILL to a child": (shell("sleep 9 & kill -9 $!; wait; exit 3"), [], (3, [])),
+    "SIGKILL to its group": (shell("kill -9 0"), [], (-9, [])),
+    "SIGKILL to its group by number": (shell("kill -9 -$$"), [], (-9, [])),
+    "SIGKILL to its thread": (python("signal.pthread_kill(threading.get_ident(), 9)"), [], (-9, [])),
+    "SIGKILL by a descriptor": (python("signal.pidfd_send_signal(os.pidfd_open(os.getpid()), 9)"), [], (-9, [])),
+    "SIGKILL at its parent's end": (
+        python("pid = os.fork(); pid or (libc.prctl(1, 9), time.sleep(9)); time.sleep(0.1); os._exit(0)"),
+        [],
+        (0, []),
+    ),
+    "a fault of its own": (python("os.abort()"), [], (-6, [])),
+    "SIGTERM of a forged sender": (python("libc.sigqueue(os.getpid(), 15, None)"), [], (-15, [])),
+    "SIGTERM from outside": (SLEEP, [("kill", 15)], (-15, [15])),
+    "SIGTERM from outside, to a thread": (SLEEP, [("tgkill", 15)], (-15, [15])),
+    "SIGTERM from outside, queued": (SLEEP, [("sigqueue", 15)], (-15, [15])),
+    "SIGKILL from outside": (SLEEP, [("kill", 9)], (-9, [9])),
+    "SIGKILL from outside to two threads": (
+        python("threading.Thread(target=time.sleep, args=[9]).start()"),
+        [("threads", 2), ("kill", 9)],
+        (-9, [9]),
+    ),
+    "nothing that ends a process": (
+        ["sleep", "0.1"],
+        [("kill", number) for number in (signal.SIGWINCH, signal.SIGCHLD, signal.SIGCONT)],
+        (0, []),
+    ),
+}
+"""By who ends it: a command, what this process sends it, its exit status, and what counts as from outside."""
+
+
+def test_a_signal_from_outside_is_told_from_those_of_the_service() -> None:
+    given = json.dumps([(command, sent) for command, sent, _ in CASES.values()])
+    folder = Path(measures.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-ISc", TRACE, str(folder), given], capture_output=True, text=True, timeout=60
+    )
+    found = json.loads(done.stdout or "0")
+    if found is None:
+        pytest.skip("no process can be traced here")
+    assert found, done.stderr
+    told = {name: (code, signals) for name, (code, signals) in zip(CASES, found, strict=True)}
+    assert told == {name: expected for name, (_, _, expected) in CASES.items()}
