@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from pathlib import Path
@@ -275,6 +276,116 @@ def test_a_testbench_must_not_include_a_design_that_nothing_else_names() -> None
     assert sources.icarus_beyond_ports(["M /src/tb.sv", f"M {dump}"], [*arguments, dump]) == sources.Reach(
         [], [], False
     )
+
+
+BENCH, DUT, OTHER = "/src/tb.sv", "/code/rtl/a.sv", "/code/rtl/b.sv"
+PLAIN = {BENCH: "module tb; endmodule\n", DUT: "module dut; endmodule\n", OTHER: "module other; endmodule\n"}
+
+
+@pytest.mark.parametrize(
+    ("changes", "beside", "expected"),
+    [
+        ({}, {}, Reach([], [], True)),
+        ({}, {BENCH: "module changed; endmodule\n"}, Reach([], [sources.CHANGED], True)),
+        ({BENCH: f'`line 1 "{DUT}" 1\nmodule tb; endmodule\n'}, {}, Reach([], [sources.APART], True)),
+        ({DUT: "module dut; endmodule /*\n"}, {}, Reach([], [sources.APART], True)),
+        ({OTHER: "module other; endmodule /*\n"}, {}, Reach([], [], True)),  # nothing is read after it
+        ({DUT: f'`line 1 "{BENCH}" 1\nmodule dut; endmodule\n'}, {}, Reach([], [sources.CLAIMED], True)),
+        ({DUT: "assign x = tb.y;\n"}, {}, "leads into the hidden testbench"),
+        ({DUT: "module dut; endmodule `celldefine\n"}, {}, "a directive whose line cannot be judged"),
+        ({BENCH: None}, {}, Reach([], [sources.APART], True)),
+    ],
+)
+def test_a_design_and_a_testbench_have_texts_of_their_own(
+    changes: dict[str, str | None], beside: dict[str, str], expected: Reach | str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `beside`, the testbench has another text where the design is read, too."""
+
+    def texts(command: list[str], read: list[str], given: int) -> list[str | None] | None:
+        found = PLAIN | changes | (beside if DUT in read else {})
+        return None if None in found.values() else [found[path] for path in read]
+
+    monkeypatch.setattr(sources, "_texts", texts)
+    reach = sources.beyond_ports(["iverilog", "-E"], [DUT, BENCH, OTHER], ["tb"], [])
+    if isinstance(expected, Reach):
+        assert reach == expected
+    else:
+        (said,) = reach.violations + reach.refusals
+        assert expected in said
+
+
+def test_sources_of_one_side_alone_need_no_comparison() -> None:
+    for one_side in ([DUT, OTHER], [BENCH]):
+        assert sources.beyond_ports(["false"], one_side, ["tb"], []) == Reach([], [], False)
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("rtl/a.sv // the design", ["rtl/a.sv"]),
+        ("+incdir+rtl+docs", ["-Irtl", "-Idocs"]),
+        ("+define+DEPTH=4", ["-DDEPTH=4"]),
+        ("# rtl/a.sv", []),
+        ("-y rtl", None),
+        ("${HOME}/a.sv", None),
+        ("a.sv b.sv", None),
+        ("/* a.sv */", None),
+    ],
+)
+def test_a_line_of_a_file_of_options_is_judged_or_not_at_all(
+    line: str, words: list[str] | None, tmp_path: Path
+) -> None:
+    (tmp_path / "list.f").write_text(f"first.sv\n{line}\n")
+    given = [f"-c{tmp_path}/list.f", "-g2012"]
+    expected = given if words is None else ["first.sv", *words, "-g2012"]
+    assert sources._with_listed(given) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "written"),
+    [
+        ("-g2012 -o t.vvp a.sv", ["t.vvp"]),
+        ("-ot.vvp a.sv", ["t.vvp"]),
+        ("-uo t.vvp a.sv", ["t.vvp"]),
+        ("-t vvp a.sv", ["a.out"]),
+        ("-tnull a.sv", []),
+        ("-E a.sv", []),
+        ("-V", []),
+        ("-o /dev/stdout a.sv", ["/dev/stdout"]),
+    ],
+)
+def test_what_the_compiler_writes(arguments: str, written: list[str]) -> None:
+    found = sources.outputs(arguments.split())
+    assert found == [path if path.startswith("/dev/") else os.path.realpath(path) for path in written]
+    kept = sources.without("o", ["-g2012", *arguments.split()])
+    assert "t.vvp" not in kept
+    assert kept[0] == "-g2012"
+
+
+@pytest.mark.parametrize(
+    ("listing", "faults"),
+    [
+        ("M /code/rtl/a.sv|I /code/rtl/b.svh", 0),
+        ("M /code/rtl/a.sv|I /usr/local/lib/ivl/include/constants.vams", 0),
+        ("M /code/rtl/a.sv|I /src/answer.svh", 1),
+        ("M /src/tb.sv|I /src/answer.svh", 0),
+        ("M /src/tb.sv|M /code/rtl/a.sv|I /src/answer.svh", 1),
+        ("M /src/tb.sv|I /code/rtl/plain.svh|I /src/answer.svh", 0),
+        ("M /src/tb.sv|I /code/rtl/including.svh|I /src/answer.svh", 1),
+        ("M /src/tb.sv|I /code/rtl/pasting.svh|I /src/answer.svh", 1),
+        ("M /code/rtl/a.sv|N /code/rtl/b.sv", 1),
+    ],
+)
+def test_a_design_includes_only_the_files_of_the_problem(
+    listing: str, faults: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The harness's files may include anything, unless a submitted one that they include could have done it."""
+    for name, text in {"plain": "wire a;", "including": "`include `X", "pasting": "`a``b"}.items():
+        (tmp_path / f"{name}.svh").write_text(text)
+    monkeypatch.setattr(
+        sources, "_could_include", lambda path, judge=sources._could_include: judge(f"{tmp_path}/{Path(path).name}")
+    )
+    assert len(sources.include_faults(listing.split("|"))) == faults
 
 
 PART = """\

@@ -97,7 +97,7 @@ def outputs(arguments: list[str]) -> list[str]:
 def is_compilation(arguments: list[str]) -> bool:
     """Whether Icarus is to write a compiled design: not with ``-E``, another target, or a question about itself."""
     text = "\0".join(["", *arguments])
-    return not re.search("\0-[iRSuv]*(?:[EhV]|t\0?(?!vvp(?:\0|$)))", text)
+    return not re.search("\0-[iRSuv]*(?:[EhV]|t\0?+(?!vvp(?:\0|$)))", text)
 
 
 def named_files(arguments: list[str], lines: list[str]) -> list[str]:
