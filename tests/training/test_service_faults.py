@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import AsyncMock, Mock
 
 import pytest
 import tinker
@@ -23,7 +24,7 @@ from rtl_agent_gym.errors import RequestRefused, ServiceDown, ServiceError, Usag
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.retries import REQUEST, STEP
 from rtl_agent_gym.sandboxes.admission import Budget, Limits
-from rtl_agent_gym.training import checkpointer, launch
+from rtl_agent_gym.training import checkpointer, launch, loop
 from rtl_agent_gym.training.launch import cause_of, clean_up
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.progress import Progress
@@ -274,6 +275,36 @@ async def test_a_run_begins_with_the_weights_it_is_given_and_goes_on_with_its_ow
     assert made == [(plan.student, 8, 5, start, False), (plan.student, 8, 5, "state/000002", True)]
 
 
+async def test_a_run_begins_when_nothing_can_refuse_it_any_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the earlier run in its folder is deleted, and a silent service is waited for longer than at the start."""
+    happened: list[Any] = []
+
+    class Loop:
+        def __init__(self, *_: Any, **__: Any) -> None: ...
+
+        async def run(self) -> None:
+            happened.append("loop")
+            raise ServiceDown("enough")
+
+    monkeypatch.setattr(checkpointer, "Checkpointer", Mock(return_value=Mock(steps=0, context=None, open=AsyncMock())))
+    monkeypatch.setattr(loop, "TrainingLoop", Loop)
+    folder = Mock(path=tmp_path, transcripts=tmp_path, replaces=False)
+    folder.begin.side_effect = lambda: happened.append("begin")
+    engine = Mock()
+    engine.requests.run_begins.side_effect = happened.append
+    plan = make_plan(
+        tmp_path, load_problems("bundled", ids=[ARBITER]), "teacher_model=none", "kl_penalty_coef=0", "reward_coef=1",
+        "service_wait_seconds=7",
+    )  # fmt: skip
+    with pytest.raises(ServiceDown, match="enough"):
+        await launch._train(plan, folder, Progress(1), engine, Mock())
+    patience, *rest = happened
+    assert patience > 7
+    assert rest == ["begin", "loop"]
+
+
 def test_what_a_service_says_cannot_control_the_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -322,6 +353,8 @@ def test_a_mistake_in_the_code_is_told_before_what_failed_beside_it() -> None:
     group = BaseExceptionGroup("tasks", [cancelled, ServiceDown("away"), ExceptionGroup("more", [mistake])])
     assert cause_of(group) is mistake
     assert cause_of(BaseExceptionGroup("tasks", [cancelled])) is cancelled
+    stopped = KeyboardInterrupt()
+    assert cause_of(BaseExceptionGroup("tasks", [mistake, ServiceDown("away"), stopped])) is stopped
 
 
 async def test_every_step_of_cleaning_up_is_done_and_the_first_error_told() -> None:

@@ -58,6 +58,34 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert transcript.turns[0].time > 1.6e9
 
 
+@pytest.mark.parametrize(
+    ("error", "complete"),
+    [
+        ("SandboxLost: gone", True),  # a machine fault is an end, too
+        ("CancelledError: ", False),
+        ("LimitReached: the evaluation has cost 1 $", False),
+    ],
+)
+def test_an_episode_that_was_broken_off_is_not_complete(error: str, complete: bool, tmp_path: Path) -> None:
+    writer = TranscriptWriter.in_folder(tmp_path, "problem_1")
+    writer.write(HEAD)
+    assert not read_transcript(writer.path).complete
+    writer.write(End(stop_reason="error", turns=0, seconds=1.0, error=error))
+    writer.close()
+    assert read_transcript(writer.path).complete == complete
+
+
+@pytest.mark.parametrize("padding", [b"\0" * 40 + b"\n", b'{"event": "turn", "tu\0\0\0\0\n', b"\0" * 40])
+def test_a_last_line_that_the_file_system_padded_is_left_out(padding: bytes, tmp_path: Path) -> None:
+    path = write(tmp_path)
+    *kept, last = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(kept) + padding)
+    assert len(read_transcript(path).turns) == 2
+    path.write_bytes(b"".join(kept) + padding.rstrip(b"\n") + b"\n" + last)
+    with pytest.raises(TranscriptError, match=":4: not an event"):
+        read_transcript(path)
+
+
 def test_names_never_collide(tmp_path: Path) -> None:
     assert len({write(tmp_path) for _ in range(5)}) == 5
 
