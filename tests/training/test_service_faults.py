@@ -28,6 +28,7 @@ from rtl_agent_gym.training import checkpointer, launch, loop
 from rtl_agent_gym.training.launch import cause_of, clean_up
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.progress import Progress
+from rtl_agent_gym.training.rollouts import EpisodePlayer
 from rtl_agent_gym.training.run_folder import RunFolder
 from tests.arbiter import ARBITER
 from tests.training.common import differs
@@ -275,34 +276,39 @@ async def test_a_run_begins_with_the_weights_it_is_given_and_goes_on_with_its_ow
     assert made == [(plan.student, 8, 5, start, False), (plan.student, 8, 5, "state/000002", True)]
 
 
+@pytest.mark.parametrize("tested", [True, False])
 async def test_a_run_begins_when_nothing_can_refuse_it_any_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tested: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Then the earlier run in its folder is deleted, and a silent service is waited for longer than at the start."""
     happened: list[Any] = []
 
     class Loop:
-        def __init__(self, *_: Any, **__: Any) -> None: ...
+        def __init__(self, o: Any, batches: Any, player: EpisodePlayer, *_: Any, **__: Any) -> None:
+            assert player.seed == o.seed == 5
 
         async def run(self) -> None:
             happened.append("loop")
             raise ServiceDown("enough")
 
-    monkeypatch.setattr(checkpointer, "Checkpointer", Mock(return_value=Mock(steps=0, context=None, open=AsyncMock())))
+    opened = Mock(return_value=Mock(steps=0, context=None, open=AsyncMock()))
+    monkeypatch.setattr(checkpointer, "Checkpointer", opened)
     monkeypatch.setattr(loop, "TrainingLoop", Loop)
     folder = Mock(path=tmp_path, transcripts=tmp_path, replaces=False)
     folder.begin.side_effect = lambda: happened.append("begin")
     engine = Mock()
     engine.requests.run_begins.side_effect = happened.append
+    problems = load_problems("bundled", ids=[ARBITER])
     plan = make_plan(
-        tmp_path, load_problems("bundled", ids=[ARBITER]), "teacher_model=none", "kl_penalty_coef=0", "reward_coef=1",
-        "service_wait_seconds=7",
+        tmp_path, problems, "teacher_model=none", "kl_penalty_coef=0", "reward_coef=1", "service_wait_seconds=7",
+        "seed=5", held_out=problems if tested else (),
     )  # fmt: skip
     with pytest.raises(ServiceDown, match="enough"):
         await launch._train(plan, folder, Progress(1), engine, Mock())
     patience, *rest = happened
     assert patience > 7
     assert rest == ["begin", "loop"]
+    assert opened.call_args.kwargs["tested"] == tested  # only then is the best checkpoint kept
 
 
 def test_what_a_service_says_cannot_control_the_terminal(
