@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,27 @@ async def test_a_full_disk_does_not_hide_what_ended_the_episode(
     step.cancel()
     with pytest.raises(asyncio.CancelledError):
         await step
+    assert episode.over
+    await episode.close()
+
+
+@pytest.mark.parametrize("cancelled", [True, False])
+async def test_how_an_episode_was_finished_is_recorded(cancelled: bool, tmp_path: Path, arbiter: Problem) -> None:
+    grader = Waits()
+    rules = EpisodeConfig(workspace="answer", transcript_dir=tmp_path)
+    episode = Episode(arbiter, grader=grader, renderer=get_renderer("qwen3"), config=rules)
+    await episode.start()
+    finishing = asyncio.create_task(episode.finish("max_tokens"))
+    await grader.asked.wait()
+    finishing.cancel() if cancelled else grader.may_end.set()
+    with contextlib.suppress(asyncio.CancelledError):
+        assert (await finishing).passed
+    assert finishing.cancelled() == cancelled
+    assert episode.transcript_path is not None
+    transcript = read_transcript(episode.transcript_path)
+    assert transcript.complete == (not cancelled)
+    assert transcript.end is not None
+    assert transcript.end.stop_reason == ("error" if cancelled else "max_tokens")
     assert episode.over
     await episode.close()
 
