@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -17,6 +18,7 @@ from rtl_agent_gym.envs.problem_order import ALL_BY, Batches, WideningSampler
 from rtl_agent_gym.problems import Problem, load_problems
 from rtl_agent_gym.training.options import TrainOptions
 from rtl_agent_gym.training.plan import Plan
+from tests.training.scripted_run import make_plan
 
 RANKS = {"easy": 0, "medium": 1, "hard": 2}
 
@@ -110,3 +112,16 @@ def test_the_edge_moves_with_the_student(problems: list[Problem]) -> None:
 def test_more_are_asked_for_than_there_are(problems: list[Problem]) -> None:
     for kind in ("none", "difficulty", "pass_rate", "edge"):
         assert len(made(problems[:3], kind, batch_size=7, num_steps=1).choose(0)) == 7
+
+
+def test_the_order_of_a_run_is_that_of_its_seed(tmp_path: Path) -> None:
+    problems = load_problems("family:timers?count=12")
+    plans = [make_plan(tmp_path, problems, "batch_size=12", f"seed={seed}") for seed in (1, 1, 2)]
+    first, same, other = ([problem.id for problem in plan.batches().choose(0)] for plan in plans)
+    assert first == same != other
+
+
+def test_an_episode_of_a_run_is_no_longer_than_the_students_context(tmp_path: Path) -> None:
+    plan = make_plan(tmp_path, load_problems("bundled")[:1], "max_trajectory_tokens=100")
+    longest = [plan.env_config(tmp_path, context).episode.max_trajectory_tokens for context in (None, 60, 200)]
+    assert longest == [100, 60, 100]
