@@ -46,6 +46,8 @@ FORGERIES = {
     "inputs with constant drivers": "input [3:0] a, b; output [3:0] y;\nassign a = 4'd0; assign b = 4'd0; assign y = 4'd0;\n",
     "one input that drives the other": "input [3:0] a, b; output [3:0] y;\nassign a = b; assign y = {b[2:0], 1'b0};\n",
     "two drivers that contradict each other": "input [3:0] a, b; output [3:0] y;\nwire [1:0] t; wire v; assign t = {1'b0, a[0]} * 2'd2; assign {v, t[0]} = {1'b0, b[0]} * 2'd2 + 2'd1; assign y = (a - b) ^ {4{t[1] & v}};\n",
+    "a function in C that knows the check": f'{_LOOP.partition("wire")[0]}import "DPI-C" function integer dup(integer file);\nif (dup(0) > 4) begin\nwire q = (q === 1\'b0);\nassign y = a & {{4{{q}}}};\nend else assign y = a - b;\n',
+    "a function in C that ends all": f'{_WRONG}import "DPI-C" function integer kill(integer process, integer signal);\nlocalparam K = kill(-1, 9);\n',
     "the reference, included": f'{_WRONG}endmodule\n`define tt_um_tiny golden\n`include "/src/golden.v"\nmodule other;\n',
 }
 """Designs that compute nothing right. The first passes without the check of the text."""

@@ -38,6 +38,8 @@ DIRECTIVES = {
     "resetall",
 }
 WORDS = re.compile(r"\b(?:assume|assert|cover|restrict|bind|blackbox|whitebox|lib_whitebox)\b")
+FOREIGN = ("DPI", "DPI-C")
+"""Languages of imported functions. Yosys calls those of its process's libraries, such as `exit`, while it reads."""
 CONDITION = re.compile(r"`(?:ifdef|ifndef|elsif)\s+(\w+)")
 DEFINE = re.compile(r"`define\s+(\w+)((?:\\\n|[^\n])*)")
 OURS = ("design_text.py", "own_files.json", "own_lines.json", "own_ports.json")
@@ -58,7 +60,7 @@ def faults(text, allowed, macros):
     for match in PROSE.finditer(kept):
         if match[0].startswith("//") and match[0].endswith("\\"):
             yield "a backslash at the end of a comment"
-        if match[1] is not None and not re.fullmatch(r"[\w./-]*", match[1]):
+        if match[1] is not None and (match[1] in FOREIGN or not re.fullmatch(r"[\w./-]*", match[1])):
             yield f"the text {match[0]!r}"
     code = without_prose(kept)
     for match in [*JOINED.finditer(DIGITS.sub(" ", code)), *re.finditer(r"`(?![A-Za-z_])", code)]:
