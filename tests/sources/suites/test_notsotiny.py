@@ -262,6 +262,32 @@ async def test_a_forgery_earns_nothing(name: str, tmp_path: Path, provider: Dock
     assert score.reward <= 0.4, "only format and syntax may have been earned"
 
 
+_Q = "input [3:0] a, b; output [3:0] y;\nassign y = a & {4{q}};\n"
+HIDDEN_LOOPS = {
+    "a latch that is always open": f"reg q;\n{_Q}wire e = |{{a[0], ~a[0]}};\nalways @* if (e) q = (q === 1'b0);\n",
+    "an asynchronous set": f"reg q;\n{_Q}wire s = (q === 1'b0);\nalways @(posedge a[0], posedge s) if (s) q <= 1; else q <= 0;\n",
+    "a module that is kept": f"wire q; inverse u(q, q);\n{_Q}endmodule\n(* keep_hierarchy *)\nmodule inverse(input i, output o); assign o = (i === 1'b0);\n",
+}
+"""Loops without a solution, for a comparison of designs in which nothing is kept, asynchronous or a latch."""
+
+
+@pytest.mark.slow  # two gradings for each
+@pytest.mark.docker
+@pytest.mark.parametrize("name", HIDDEN_LOOPS)
+async def test_a_loop_that_the_comparison_makes_earns_nothing(
+    name: str, tmp_path: Path, provider: DockerSandboxes
+) -> None:
+    tests = row()["harness"]["files"]["src/test_equivalence.py"]
+    tests = tests.replace("flatten\n", "setattr -mod -unset keep_hierarchy\nflatten\nasync2sync\n", 1)
+    plain = problem_from_row(row(test_equivalence=tests), Place("rows.jsonl", 1))
+    files = {TARGET: design(HIDDEN_LOOPS[name])}
+    async with Scorer(provider, waiting=0) as scorer:
+        assert (await scorer.score(plain, files)).passed, "without the check"
+        score = await scorer.score(load(tmp_path, test_equivalence=tests), files)
+    assert not score.passed
+    assert score.tests_passed == 0
+
+
 @pytest.mark.slow  # a grading for each
 @pytest.mark.docker
 @pytest.mark.parametrize("head", ["output [7:0] ui_in", "inout [7:0] ui_in", ""])

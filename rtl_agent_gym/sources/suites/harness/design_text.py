@@ -42,6 +42,11 @@ FOREIGN = ("DPI", "DPI-C")
 """Languages of imported functions. Yosys calls those of its process's libraries, such as `exit`, while it reads."""
 CONDITION = re.compile(r"`(?:ifdef|ifndef|elsif)\s+(\w+)")
 DEFINE = re.compile(r"`define\s+(\w+)((?:\\\n|[^\n])*)")
+PASSES = (
+    "setattr -mod -unset keep_hierarchy; setattr -unset keep_hierarchy; hierarchy; flatten; check; memory; "
+    # A comparison has no latches and no asynchronous resets, but the gates that this pass makes of them.
+    "async2sync; simplemap; scc"
+)
 OURS = ("design_text.py", "own_files.json", "own_lines.json", "own_ports.json")
 """What the package adds to the harness, which defines no macro."""
 JOINED = re.compile(r"[\w$`]`|\w\\\n\w")
@@ -137,7 +142,7 @@ def read(*files):
     No module is the top, so none is left out.
     """
     with tempfile.TemporaryDirectory() as folder:
-        passes = f"proc; write_json {folder}/design.json; hierarchy; flatten; check; memory; simplemap; scc"
+        passes = f"proc; write_json {folder}/design.json; {PASSES}"
         # As arguments, since a file's name within Yosys's script could hold a command.
         command = ["yosys", "-f", "verilog -sv", "-p", passes, *files]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
