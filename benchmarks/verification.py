@@ -34,7 +34,7 @@ from rtl_agent_gym.sandboxes.choice import make_provider
 from rtl_agent_gym.sources.derivation import ENOUGH, Case, Store, right_files
 from rtl_agent_gym.sources.families import FAMILIES
 from rtl_agent_gym.sources.making import VerificationMaker, differing, in_order
-from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, problem_mutants
+from rtl_agent_gym.sources.mutants.mutant import VerdictStore, design_key, problem_mutants, verdict_key
 from rtl_agent_gym.sources.verification.derived import KINDS, SHIPPED, Findings, Kind, VerifyOptions, cases, cycles
 
 OTHER_SEEDS = (11, 12, 13)
@@ -56,9 +56,9 @@ async def examine_all(source: str, workers: int) -> list[Findings]:
 async def measure(case: Case, provider: SandboxProvider) -> tuple[int, int, int]:
     """Numbers of mutants: rejected by the problem's tests; of these, seen by any stimuli, and by the reference's."""
     problem, device = case.problem, case.device
-    files, verdicts = right_files(problem), VerdictStore().of(design_key(problem))
-    killed = {digest for digest, verdict in verdicts.items() if verdict.outcome == "killed"}
-    texts = [device.text(m.files(files)) for m in problem_mutants(problem) if m.digest in killed]
+    files, store, design = right_files(problem), VerdictStore(), design_key(problem)
+    verdicts = [(mutant, store.get(verdict_key(design, mutant))) for mutant in problem_mutants(problem)]
+    texts = [device.text(mutant.files(files)) for mutant, verdict in verdicts if verdict and verdict.outcome == "killed"]
     sandbox = await provider.create()
     try:
         runs = []
