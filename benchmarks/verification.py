@@ -58,7 +58,8 @@ async def measure(case: Case, provider: SandboxProvider) -> tuple[int, int, int]
     problem, device = case.problem, case.device
     files, store, design = right_files(problem), VerdictStore(), design_key(problem)
     verdicts = [(mutant, store.get(verdict_key(design, mutant))) for mutant in problem_mutants(problem)]
-    texts = [device.text(mutant.files(files)) for mutant, verdict in verdicts if verdict and verdict.outcome == "killed"]
+    killed = [mutant for mutant, verdict in verdicts if verdict and verdict.outcome == "killed"]
+    texts = [device.text(mutant.files(files)) for mutant in killed]
     sandbox = await provider.create()
     try:
         runs = []
