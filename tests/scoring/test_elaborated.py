@@ -513,6 +513,9 @@ def test_names_and_texts_look_like_no_node() -> None:
         'table " ; endtable wire b; "',
         "wire \\a\u00a0b ;",
         "wire \\a\vb ;",
+        r'wire b; `line 1 "/code/rtl/\x2e\x2e/\56./src/tb.sv" 0',
+        r'wire b; `line 1 "\x3cbuilt-in\x3e" 0',
+        '`line\f1 "/src/tb.sv" 0',
     ],
     ids=ascii,
 )
@@ -522,7 +525,8 @@ def test_a_text_that_the_compiler_reads_otherwise_is_refused(line: str) -> None:
     assert len(refused) == 1
     assert refused[0].startswith("/code/rtl/a.sv:1: ".removeprefix("/code/"))
     honest = '(* ram_style = "block" *) reg m; always @(*) x = "(* \\" *)"; // (* a = "\nwire \\a[0] ; wire b = (1 *2);'
-    assert check_preprocessed(f'`line 1 "/code/rtl/a.sv" 1\n{honest}\n', []) == ([], [])
+    for name in ("a", r"\303\251"):  # as Verilator writes "é"
+        assert check_preprocessed(f'`line 1 "/code/rtl/{name}.sv" 1\n{honest}\n', []) == ([], [])
 
 
 HIDDEN = """\
@@ -659,6 +663,9 @@ def test_open_comments_take_no_time() -> None:
         ('`begin_keywords "1800-2012"', False),
         ("`unconnected_drive pull1", False),
         ('`line 7 "rtl/a.sv" 0', False),
+        (r'`line 7 "rtl/\303\251.sv" 0', False),
+        (r'`line 7 "/code/rtl/\x2e\x2e/\x2e\x2e/src/tb.sv" 0', True),
+        (r'`line 7 "/code/rtl/\56./\.\./src/tb.sv" 0', True),
         ('`begin_keywords "1800-2012"" assign q = tb.q; //"', True),
         ('`uselib "', True),
         ("`uselib /*", True),

@@ -23,7 +23,11 @@ TOKEN = re.compile(
 )
 UNIT = re.compile(r"[fpnum]?s|step|_*\d*_*[eE]?\d*")
 """What may follow the digits of a number."""
-LINE = re.compile(r'[ \t]*`line[ \t]+(\d{1,9})[ \t]+"((?:[^"\\]|\\.)*)"([ \t]+\d)?\s*')
+CLAIMABLE = r'(?:[^"\\\n]|\\[23][0-7][0-7])'
+"""A character in the file name of a `line directive. Verilator replaces escapes in it, Icarus does not, so only those
+of bytes that are not ASCII's are accepted, which Verilator's preprocessor writes.
+"""
+LINE = re.compile(rf'[ \t]*`line[ \t]+(\d{{1,9}})[ \t]+"({CLAIMABLE}*)"([ \t]+\d)?\s*')
 _TIME = r"[ \t]*1(?:00?)?[ \t]*[munpf]?s[ \t]*"
 MOST = 100
 """Maximum reported faults of directives."""

@@ -22,7 +22,7 @@ from collections import namedtuple
 from . import sources
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
-from .testbench import DRAWN, STEERS
+from .testbench import CLAIMABLE, DRAWN, STEERS
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -434,7 +434,7 @@ TOKEN = re.compile(
     re.DOTALL | re.ASCII,
 )
 """Between `raw` and `cooked` (an attribute or a table), the compiler sees no strings, comments or escaped names."""
-LINE = re.compile(r'[ \t]+(\d+)[ \t]+"((?:[^"\\]|\\.)*)"[ \t]*(\d?)[^\n]*')
+LINE = re.compile(rf'[ \t]+(\d+)[ \t]+"({CLAIMABLE}*)"[ \t]*(\d?)[^\n]*')
 ARGUMENT = re.compile(r'\s*"((?:[^"\\]|\\.)*)"\s*(?=[,)])')
 MODE = re.compile(r'\s*,\s*"(rb?)"\s*\)')
 FOREIGN = re.compile(r"`(?:systemc_\w+|pragma|verilator_config)")
@@ -552,6 +552,7 @@ def check_preprocessed(text: str, arguments: list[str], driven: bool = False, ap
                 claimed.add(where[2])
                 file, number, at = where[2], int(where[1]) - 1, where.end()
                 continue
+            refused.append(f"{place}: a `line directive that cannot be judged")
         if kind == "dpi" or kind == "stop":
             foreign = f"{place}: {word}" if kind == "dpi" else ""
         elif foreign and kind in ("string", "block", "directive"):

@@ -541,6 +541,8 @@ REACHES += [
 _DRAWING = _TESTBENCH.replace("8'hf0 >> i", "$urandom").replace(
     "begin : judge", "begin : judge\n        #1 clk = 1; #1 clk = 0; #1;"
 )
+_RENAMED = '/**/`line 1 "/code/rtl/\\x2e\\x2e/\\x2e\\x2e/src/tb.sv" 0\n'
+"""Verilator's preprocessor, which replaces escapes in file names, leaves a directive after a comment to the compiler."""
 _SEEDED = """assign grant = 1;
 integer s, t, v;
 always @(negedge clk) begin
@@ -559,6 +561,7 @@ REACHES += [
     Attack("the testbench's random numbers, skipped by a function that is called as a task", 3, {TARGET: module(_SKIPPED)}, None, ("testbench",), harness(_DRAWING.replace("$urandom", "$random")), quick=True),
     Attack("the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), harness(_DRAWING), quick=True),
     Attack("Verilator: the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
+    Attack("Verilator: random numbers chosen by a seed under the testbench's name", 3, {TARGET: _RENAMED + module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
 ]  # fmt: skip
 """Both draw from one generator, and a seed in any call is its new state."""
 
