@@ -268,6 +268,20 @@ def test_a_file_of_options_must_not_name_a_testbench_and_a_design(read: list[str
     assert verilated._beyond_ports(["-f", "/src/files.f"], read) == reach
 
 
+@pytest.mark.parametrize(
+    "line", ["+define+A\x1c", "+define+A\v", "+define+A//", "+define+A=b//c", "\xa0+define+A"], ids=ascii
+)
+def test_a_file_of_options_has_the_words_that_the_compiler_reads(line: str, tmp_path: Path) -> None:
+    (path := tmp_path / "files.f").write_text(f"{line}\n")
+    assert sources._with_listed(["-c", str(path)]) == ["-c", str(path)]
+    path.write_text("# a+b//c\n // +define+C\n+define+A=/b/c // +d\n a.sv//b\r\n")
+    assert sources._with_listed(["-c", str(path), "b.sv"]) == ["-DA=/b/c", "a.sv", "b.sv"]
+    path.write_text("+define+A\x1cB\n")
+    assert verilated._with_listed(["-f", str(path)]) == ["-f", str(path)]
+    path.write_text("+define+A\vB.sv\n")
+    assert verilated._with_listed(["-f", str(path)]) == ["+define+A", "B.sv"]
+
+
 def test_a_testbench_must_not_include_a_design_that_nothing_else_names() -> None:
     arguments = ["-g2012", "-o", "t.vvp", "/src/tb.sv"]
     included = ["M /src/tb.sv", "I /src/defines.svh", "I /code/rtl/a.sv"]

@@ -210,15 +210,17 @@ def _with_listed(arguments: list[str]) -> list[str]:
         if word[:2] in ("-c", "-f"):
             given += [] if word[2:] else [next(words, "")]
             path = word[2:] or given[-1]
-            text = os.fsdecode(_content(path)) if os.path.isfile(path) else "?"
-            listed = list(map(_listed, text.split("\n")))
+            listed = list(map(_listed, read_lines(path) if os.path.isfile(path) else []))
         found += given if None in listed or not listed else [one for line in listed for one in line or ()]
     return found
 
 
 def _listed(line: str) -> list[str] | None:
     """The arguments for a line of a file of options: a source, folders, macros or a comment. None for other lines."""
-    line = re.sub("^#.*|//.*", "", line).strip()
+    before, comment, _ = ("" if line.startswith("#") else line).partition("//")
+    if comment and re.search(r"\+[^ \t\f\r]*$", before):  # a part of a macro or of a folder
+        return None
+    line = before.strip(" \t\f\r")  # other characters are parts of words
     if option := re.fullmatch(r"\+(incdir|define)((?:\+[\w./=-]+)+)", line, re.ASCII):
         return [f"{'-I' if option[1] == 'incdir' else '-D'}{value}" for value in option[2].split("+")[1:]]
     return [] if not line else [line] if re.fullmatch(r"[\w./][\w./-]*", line, re.ASCII) else None

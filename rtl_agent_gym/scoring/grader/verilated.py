@@ -510,8 +510,8 @@ def _with_listed(arguments: list[str]) -> list[str]:
             path = next(words, "")
             found.append(path)
             if os.path.isfile(path):
-                with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-                    listed = stream.read().split()
+                with open(path, "rb") as stream:
+                    listed = list(map(os.fsdecode, stream.read().split()))  # at white space of ASCII's, as Verilator
                 found[-2:] = listed if all(map(LISTED.fullmatch, listed)) else found[-2:]
     return found
 

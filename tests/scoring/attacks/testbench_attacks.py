@@ -550,6 +550,8 @@ always @(negedge clk) begin
     while (v[0] !== 1) begin s = s + 1; t = s; v = $urandom(t); v = $urandom; end
     t = s; v = $urandom(t); $display("%d", v);
 end"""
+_OTHERWISE = {TARGET: module("assign grant = 0;\n`ifndef A\ninitial $finish;\n`endif")}
+_OPTIONS = shell("iverilog -g2012 -s tb -o t.vvp -c /code/rtl/files.f /src/tb.sv; vvp t.vvp")
 _SKIPPED = """assign grant = 1;
 integer s = 0, t, v;
 always @(negedge clk) begin
@@ -558,6 +560,7 @@ always @(negedge clk) begin
     s = t; $display("%d", v);
 end"""
 REACHES += [
+    Attack("$finish unless a macro of a file of options is defined", 3, {**_OTHERWISE, "rtl/files.f": f"+define+A\x1c\n/code/{TARGET}\n"}, None, ("testbench",), {**harness(), **_OPTIONS}, quick=True),
     Attack("the testbench's random numbers, skipped by a function that is called as a task", 3, {TARGET: module(_SKIPPED)}, None, ("testbench",), harness(_DRAWING.replace("$urandom", "$random")), quick=True),
     Attack("the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), harness(_DRAWING), quick=True),
     Attack("Verilator: the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
