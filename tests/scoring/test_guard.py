@@ -437,6 +437,37 @@ def test_where_verilator_builds_nothing_nothing_is_judged(option: str, monkeypat
         run_verilator(Mock(), [option, "a.sv"])
 
 
+@pytest.mark.parametrize(
+    ("text", "odd"),
+    [
+        ('--pipe-filter "touch stolen.txt; cat"', "--pipe-filter"),
+        ('"--pipe-filter" cat', "--pipe-filter"),
+        ("$NONE--pipe-filter cat", "--pipe-filter"),
+        ("\\--pipe-filter cat", "--pipe-filter"),
+        ("-CFLAGS '-fplugin=x'", "-CFLAGS"),
+        ("main.cpp", "main.cpp"),
+        ("-f nested.f", "-MAKEFLAGS"),
+        ("-Wno-fatal -Irtl +incdir+rtl -DN=8 --top-module dut --trace -sv\n// a comment\n$ROOT/rtl/dut.sv", ""),
+    ],
+)
+def test_a_submitted_file_of_options_starts_no_program(
+    text: str, odd: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("os.execv", Mock(side_effect=SystemExit("started")))
+    monkeypatch.setattr(tables, "EDITABLE", (str(tmp_path),))
+    (tmp_path / "nested.f").write_text("-MAKEFLAGS x\n")
+    (tmp_path / "files.f").write_text(text)
+    line = Mock(settings={"limits": True})
+    with pytest.raises(SystemExit, match=str(REFUSED) if odd else "started"):
+        run_verilator(line, ["--lint-only", "-f", str(tmp_path / "files.f")])
+    if odd:
+        (message,) = line.send.call_args.args
+        assert [repr(odd) in reason for reason in message["refusals"]] == [True]
+    monkeypatch.setattr(tables, "EDITABLE", ("/code/rtl",))  # the harness's own options are not judged
+    with pytest.raises(SystemExit, match="started"):
+        run_verilator(Mock(), ["--lint-only", "-f", str(tmp_path / "files.f")])
+
+
 @pytest.mark.parametrize(("violations", "refusals"), [(["bad"], []), ([], ["unclear"])])
 def test_what_is_found_in_a_text_for_verilator_is_reported_and_nothing_is_built(
     violations: list[str], refusals: list[str], monkeypatch: pytest.MonkeyPatch
