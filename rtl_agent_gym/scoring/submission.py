@@ -42,6 +42,9 @@ _SHELL = re.compile(r"""[$`;&|<>(){}\[\]*?!#'"]""")
 _OPTION = re.compile(r"(?:^|[/\s])[-+@]")
 """Names of files that a compiler would take for options where a harness names its sources by ``*.sv``."""
 
+_C_FUNCTION = re.compile(r'"DPI(?:-C)?"')
+"""What begins the import of a C function. Yosys calls such functions, of any library, while it reads a design."""
+
 
 @dataclass(frozen=True)
 class SubmittedFiles:
@@ -112,10 +115,13 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     ignored: dict[str, str] = {}
     programs = _programs(problem)
     folders = _above(programs)
+    with_yosys = any("yosys" in text for text in problem.harness.values())
     for path, content in sorted(files.items()):
         plain = path if path.isprintable() and not path_fault(path) else ascii(path)
         if defended and (reason := _violation(problem, path)):
             violations.append(f"{plain}: {reason}; it was left out")
+        elif defended and with_yosys and _imports(content) and not is_given(problem, path, content):
+            violations.append(f"{plain}: imports a C function, which Yosys would call; it was left out")
         elif defended and (reason := _omission(problem, path, content, programs, folders)):
             ignored[path] = f"{plain}: {reason}"
         else:
@@ -124,6 +130,11 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     return SubmittedFiles(
         problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values())
     )
+
+
+def _imports(content: str | bytes) -> bool:
+    """Whether a design may import C functions."""
+    return _C_FUNCTION.search(content if isinstance(content, str) else bytes(content).decode("latin-1")) is not None
 
 
 def _above(paths: Iterable[str]) -> set[str]:

@@ -54,6 +54,19 @@ def test_a_file_by_the_name_of_an_option_is_left_out(name: str) -> None:
     assert found.left_out == (f"rtl/{name}: a compiler would take a file of this name for an option",)
 
 
+@pytest.mark.parametrize(
+    "content", ['import "DPI-C" function int kill(int, int);', b'import\t"DPI" function f(); \xff']
+)
+def test_a_design_for_yosys_imports_no_c_functions(content: str | bytes) -> None:
+    """Yosys would call them while it reads the design: `exit(0)` is a success, and `kill(-1, 9)` ends the grading."""
+    harness = {**make_problem().harness, "src/run.sh": "yosys -p 'read_verilog -sv /code/rtl/*.sv; synth'"}
+    problem = make_problem(harness=harness, context={"rtl/given.sv": 'import "DPI-C" function int f();'})
+    found = sift(problem, {TARGET: content, "rtl/given.sv": problem.context["rtl/given.sv"]})
+    assert found.violations == (f"{TARGET}: imports a C function, which Yosys would call; it was left out",)
+    assert set(found.files) == {"rtl/given.sv"}
+    assert not sift(make_problem(), {TARGET: content}).violations  # the guards of other compilers judge it
+
+
 @pytest.mark.parametrize(("name", "most"), [("MAX_TOTAL", 10), ("MAX_COUNT", 2)])
 def test_too_much_in_all_is_a_fault_of_the_submission(name: str, most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     files = {f"rtl/{letter}.sv": "12345" for letter in "abc"}
