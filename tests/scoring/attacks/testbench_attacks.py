@@ -564,7 +564,7 @@ REACHES += [
     Attack("the testbench's random numbers, skipped by a function that is called as a task", 3, {TARGET: module(_SKIPPED)}, None, ("testbench",), harness(_DRAWING.replace("$urandom", "$random")), quick=True),
     Attack("the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), harness(_DRAWING), quick=True),
     Attack("Verilator: the testbench's random numbers, chosen by a seed", 3, {TARGET: module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
-    Attack("Verilator: random numbers chosen by a seed under the testbench's name", 3, {TARGET: _RENAMED + module(_SEEDED)}, None, ("testbench",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
+    Attack("Verilator: random numbers chosen by a seed under the testbench's name", 3, {TARGET: _RENAMED + module(_SEEDED)}, None, ("simulation",), {**_on_verilator("", "", None).harness, "src/tb.sv": _DRAWING}, 120.0, True),
 ]  # fmt: skip
 """Both draw from one generator, and a seed in any call is its new state."""
 
