@@ -41,10 +41,10 @@ def being_imported(frame: FrameType | None) -> bool:
     return False
 
 
-def function_lines(path: str, starts: set[int]) -> int:
+def function_lines(path: Path, starts: set[int]) -> int:
     """The lines of the functions that begin at these lines, decorators included."""
     functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    found = [node for node in ast.walk(ast.parse(Path(path).read_text())) if isinstance(node, functions)]
+    found = [node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, functions)]
     first = {node: min([node.lineno, *(each.lineno for each in node.decorator_list)]) for node in found}
     return sum((node.end_lineno or 0) - first[node] + 1 for node in found if first[node] in starts)
 
@@ -68,4 +68,5 @@ if __name__ == "__main__":
     reward = play()
     sys.setprofile(None)
     print(json.dumps(reward))
-    print(json.dumps({str(Path(path).relative_to(PACKAGE)): function_lines(path, executed[path]) for path in executed}))
+    modules = {Path(path): starts for path, starts in executed.items() if path.endswith(".py")}  # no prompts
+    print(json.dumps({str(path.relative_to(PACKAGE)): function_lines(path, modules[path]) for path in modules}))

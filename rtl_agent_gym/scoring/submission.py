@@ -113,14 +113,15 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
-    programs = _programs(problem)
+    given = problem.context if problem.checkout else {}  # a repository's programs are graded as given
+    programs = {path for path, text in given.items() if _is_program(path, text) and path not in problem.targets}
     folders = _above(programs)
     with_yosys = any("yosys" in text for text in problem.harness.values())
     for path, content in sorted(files.items()):
         plain = path if path.isprintable() and not path_fault(path) else ascii(path)
         if defended and (reason := _violation(problem, path)):
             violations.append(f"{plain}: {reason}; it was left out")
-        elif defended and with_yosys and _imports(content) and not is_given(problem, path, content):
+        elif defended and with_yosys and _C_FUNCTION.search(str(content)) and not is_given(problem, path, content):
             violations.append(f"{plain}: imports a C function, which Yosys would call; it was left out")
         elif defended and (reason := _omission(problem, path, content, programs, folders)):
             ignored[path] = f"{plain}: {reason}"
@@ -130,11 +131,6 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     return SubmittedFiles(
         problem, {} if fault else kept, tuple(violations), fault, tuple(ignored), tuple(ignored.values())
     )
-
-
-def _imports(content: str | bytes) -> bool:
-    """Whether a design may import C functions."""
-    return _C_FUNCTION.search(content if isinstance(content, str) else bytes(content).decode("latin-1")) is not None
 
 
 def _above(paths: Iterable[str]) -> set[str]:
@@ -159,13 +155,6 @@ def _violation(problem: Problem, path: str) -> str | None:
     if place.startswith("src/") and (place.endswith(_PYTHON) or _LOADED_UNASKED.fullmatch(posixpath.basename(place))):
         return "it would be loaded beside the hidden tests"
     return None
-
-
-def _programs(problem: Problem) -> set[str]:
-    """A repository's programs, which are graded as given."""
-    if not problem.checkout:
-        return set()
-    return {path for path, text in problem.context.items() if _is_program(path, text) and path not in problem.targets}
 
 
 def _is_program(path: str, content: str | bytes) -> bool:

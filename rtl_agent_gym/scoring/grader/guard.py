@@ -9,9 +9,7 @@ This runs before every simulation, so modules that take milliseconds to import a
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 import sys
 
 from . import compiled
@@ -148,6 +146,7 @@ def remove(paths: list[str]) -> None:
 
 def run_verilator(line: Line, arguments: list[str]) -> None:
     """Check what Verilator would turn into a program, then run Verilator."""
+    from .options_files import running_options
     from .sources import OwnFolder, run
     from .verilated import HARMLESS, judge, prepare
 
@@ -168,36 +167,6 @@ def run_verilator(line: Line, arguments: list[str]) -> None:
             text = stream.read()
     os.write(2, text)
     end_compiler(line, code, text, [], [], arguments)
-
-
-PLAIN_OPTION = (
-    r"[+-]+(?:[DIGWOUfFvy]|incdir|libext|define|sv$|top|timing|no-timing|trace|assert|timescale|language|"
-    r"default-language|relative-includes|x-|bbox|unroll|public|coverage|error-limit)"
-)
-"""A Verilator option that starts no program."""
-
-
-def running_options(arguments: list[str]) -> list[str]:
-    """Reasons not to start Verilator: a submitted file of options has one that could run a program (``--pipe-filter``,
-    ``-CFLAGS``), or a source in C++. Words are taken without their quotation marks and variables.
-    """
-    from .verilated import FOREIGN_SOURCES, OPTIONS_FILES
-
-    faults, seen = list[str](), set[str]()
-    left = [path for option, path in itertools.pairwise(arguments) if option.lstrip("-") in OPTIONS_FILES]
-    while left:
-        path = left.pop()
-        if path in seen or not os.path.isfile(path):
-            continue
-        seen.add(path)
-        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
-            words = re.sub(r"""["'\\`]|\$(?:\w+|\(\w*\)|\{\w*\})""", "", stream.read()).split()
-        nested = [name for option, name in itertools.pairwise(words) if option.lstrip("-") in OPTIONS_FILES]
-        left += [place for name in nested for place in (name, os.path.join(os.path.dirname(path), name))]
-        for word in words if compiled.below(os.path.realpath(path), compiled.EDITABLE) else ():
-            if (re.match(r"[+-]+\w", word) and not re.match(PLAIN_OPTION, word)) or word.endswith(FOREIGN_SOURCES):
-                faults.append(f"{compiled.short(path)}: {word!r} in a file of options, which could run a program")
-    return faults
 
 
 def end_compiler(

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 APART = "?: the texts of the hidden testbench and of the design cannot be separated, so nothing is simulated"
 CHANGED = "?: a macro of the design changes the text of the hidden testbench, so nothing is simulated"
 CLAIMED = "?: a `line directive of the design names a file that is not the design's, so nothing is simulated"
-CHOOSES = "?: the testbench connects the design by `.*`, so the design could choose any of its signals; name the ports"
 SOURCE_OF = re.compile(r'^[ \t]*`line[ \t]+\d+[ \t]+"(.*)"', re.MULTILINE)
 """A file that a text claims to come from: for Icarus, what is between the first and last quotation mark of a line."""
 
@@ -349,7 +348,7 @@ def beyond_ports(
     if texts is None or alone is None:
         return Reach([], [APART], True)
     mine, theirs = ([text for text, at in zip(texts, hidden, strict=True) if at == side] for side in (False, True))
-    from .testbench import Names, hides_the_next, odd_directives, reach_faults, replaced_names, takes_macros
+    from .testbench import CHOOSES, Names, hides_the_next, odd_directives, reach_faults, replaced_names, takes_macros
 
     if mine != _texts(command, own_sources, given - sum(hidden[:given])) and takes_macros(mine, theirs, SOURCE_OF):
         return Reach(["?: the design uses a macro of the hidden testbench"], [], True)

@@ -51,6 +51,7 @@ CONTROLS |= {"$assertvacuousoff", "$assertnonvacuouson"}
 STEERS = dict.fromkeys(ENDS, "ends the simulation, which is for the hidden testbench to do")
 STEERS |= dict.fromkeys(CONTROLS, "switches assertions, and so the hidden testbench's")
 """What is wrong with tasks that act on the whole simulation, wherever they are called."""
+CHOOSES = "?: the testbench connects the design by `.*`, so the design could choose any of its signals; name the ports"
 DRAWN = "the design would change the random numbers that the hidden testbench draws"
 """What is wrong if both draw from the one generator."""
 ROOTS = {"$root", "$unit"}

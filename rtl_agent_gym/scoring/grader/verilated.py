@@ -21,6 +21,7 @@ from collections import namedtuple
 
 from . import sources
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
+from .options_files import C_SOURCES, FOREIGN_SOURCES, OPTIONS_FILES, with_listed
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
 from .testbench import CLAIMABLE, DRAWN, STEERS
 
@@ -333,7 +334,7 @@ def prepare(arguments: list[str]) -> list[str]:
     read there are removed. The program will write no bits beyond the end of a vector: its sources include
     ``verilated.h`` with quotation marks, and so find ours beside them first.
     """
-    pairs = itertools.pairwise(_with_listed(arguments))
+    pairs = itertools.pairwise(with_listed(arguments))
     folder = ["obj_dir", *(value for word, value in pairs if word.lstrip("-") == "Mdir")][-1]
     try:
         os.makedirs(folder, exist_ok=True)
@@ -443,14 +444,9 @@ MODES = ("build", "exe", "binary", "cc", "sc", "main", "lint-only", "xml-only", 
 """Modes that cannot be combined with -E."""
 HARMLESS = {"--lint-only", "-lint-only", "--version", "-version", "-V", "-E", "--getenv"}
 """Options with which Verilator builds nothing."""
-SOURCES, OPTIONS_FILES = (".v", ".sv"), ("f", "F")
+SOURCES = (".v", ".sv")
 INCLUDED = re.compile(r"-I|\+incdir\+")
 """An option with folders that Verilator also searches for modules."""
-LISTED = re.compile(r"(?!-+[fF]$)[\w.+=:-]*(?:/[\w.+=:-]+)*", re.ASCII)
-"""A word of an options file without special meaning: no comment, variable or quotation."""
-C_SOURCES = (".c", ".cc", ".cpp", ".cxx")
-FOREIGN_SOURCES = (*C_SOURCES, ".sp", ".o", ".a", ".so", ".vlt")
-"""Endings of files that Verilator does not read as Verilog."""
 
 
 def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | None, bytes, list[str], list[str]]:
@@ -459,7 +455,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     folder for Verilator's output.
     """
     # Without the text nothing can be checked, so nothing is built.
-    given, arguments = arguments, _with_listed(arguments)
+    given, arguments = arguments, with_listed(arguments)
     kept = [word for word in arguments if word.lstrip("-") not in MODES]
     options = {word.lstrip("-") for word in arguments}
     if "binary" in options and options.isdisjoint(("timing", "no-timing")):
@@ -498,22 +494,6 @@ def _has_hidden_main(given: list[str], options: set[str]) -> bool:
     known = any(word.lstrip("-") in ("binary", "main") or "cocotbvpi" in word for word in given)
     programs = [below(os.path.realpath(word), EDITABLE) for word in given if word.endswith(C_SOURCES)]
     return not options.isdisjoint(("cc", "sc")) and not known and not (programs and all(programs))
-
-
-def _with_listed(arguments: list[str]) -> list[str]:
-    """The arguments with each options file replaced by its words, unless it has more than plain words."""
-    found: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        found.append(word)
-        if word.lstrip("-") == "f":
-            path = next(words, "")
-            found.append(path)
-            if os.path.isfile(path):
-                with open(path, "rb") as stream:
-                    listed = list(map(os.fsdecode, stream.read().split()))  # at white space of ASCII's, as Verilator
-                found[-2:] = listed if all(map(LISTED.fullmatch, listed)) else found[-2:]
-    return found
 
 
 def _beyond_ports(kept: list[str], read: list[str]) -> Reach:
