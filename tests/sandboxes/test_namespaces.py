@@ -443,12 +443,16 @@ USER = """
 import asyncio, json
 from rtl_agent_gym.sandboxes import NamespaceSandboxes, SandboxSpec
 
-HOGS = "for n in 1 2 3 4; do python3 -c 'import time; x = b\\"x\\" * (120 << 20); time.sleep(3)' & done; wait"
+HOGS = "for n in 1 2 3 4; do python3 -c 'import time; x = b\\"x\\" * (120 << 20); time.sleep(6)' & done; wait"
 SHARED = "import mmap, time; m = mmap.mmap(-1, 320 << 20); [m.write(bytes(1 << 20)) for _ in range(320)]; time.sleep(5)"
+
+def killed_on_machine():
+    return [line for line in open("/proc/vmstat") if line.startswith("oom_kill ")]
 
 async def main():
     found = {}
     async with NamespaceSandboxes() as provider:
+        earlier = killed_on_machine()
         sandbox = await provider.create(SandboxSpec(memory=300 << 20, pids=100))
         async def run(command):
             return (await sandbox.run(command)).output.strip()
@@ -459,6 +463,7 @@ async def main():
         found["refused"] = await sandbox.oom_kills()
         await run(HOGS)
         found["kills"] = await sandbox.oom_kills()
+        found["others"] = killed_on_machine() != earlier
         found["shared"] = await run(f"python3 -c '{SHARED}'; echo $?")
         found["loop"] = await run("python3 -c 'import asyncio; print(asyncio.run(asyncio.sleep(0, 7)))'")
         found["watches"] = await run("python3 -c 'import select; select.epoll()'")
@@ -485,7 +490,8 @@ def test_it_works_as_an_ordinary_user(user: str) -> None:
     assert found["status"].split() == [f"{name}:0000000000000000" for name in sorted(SETS)] + ["NoNewPrivs:1"]
     assert "MemoryError" in found["alone"]
     assert found["refused"] is None  # not 0: the warden does not see it
-    assert found["kills"] >= 1
+    # Where the kernel has killed any process meanwhile, such as another test's, the warden says that it does not know.
+    assert found["kills"] is None if found["others"] else found["kills"] >= 1
     assert found["shared"].split()[-1] == "137"
     assert found["uncounted"].endswith("PermissionError: [Errno 1] Operation not permitted")
     assert found["loop"] == "7"
