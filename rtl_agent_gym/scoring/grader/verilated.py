@@ -270,21 +270,25 @@ def shared_signals(design: Elaborated) -> list[str]:
     initial = [node.span() for node in PORT_OR_INITIAL.finditer(tree) if not node["port"]]
     callers: dict[bytes, set[bool]] = {}
 
-    def sides(node: re.Match[bytes]) -> set[bool]:
+    def around(node: re.Match[bytes]) -> bytes | None:
+        """The routine of an interface that contains a node."""
+        return next((each["label"] for each in routines if each.start() < node.start() < each.end()), None)
+
+    def sides(node: re.Match[bytes], routine: bytes | None) -> set[bool]:
         """Whose a node is: the design's, the testbench's, or, in a routine, its callers'."""
-        for routine in routines:
-            if routine.start() < node.start() < routine.end():
-                return callers.get(routine["label"], set())
+        if routine:
+            return callers.get(routine, set())
         place = LOC.search(node[0])
         return {own[place[1]]} if place and place[1] in own else set()
 
-    for _ in range(len(routines)):
-        for node in CALL.finditer(tree):
-            callers.setdefault(node["label"], set()).update(sides(node))
+    calls = [(node, around(node)) for node in (CALL.finditer(tree) if routines else ())]
+    for _ in routines:
+        for node, routine in calls:
+            callers.setdefault(node["label"], set()).update(sides(node, routine))
     written: dict[bool, dict[bytes, re.Match[bytes]]] = {False: {}, True: {}}
     for node in itertools.chain(WRITTEN.finditer(tree), MEMBER_WRITTEN.finditer(tree)):
         if node["label"] in names and not any(start < node.start() < end for start, end in initial):
-            for side in sides(node):
+            for side in sides(node, around(node)):
                 written[side][node["label"]] = node
     return [
         f"{_place(design, node.start('label'))}: the hidden testbench also writes {names[label]} of an interface"
