@@ -92,6 +92,7 @@ SPELLED = {
     "spelled-reward": SpelledRun("the reward alone", _REWARD),
     "spelled-both": SpelledRun("the reward and the teacher", {**_TESTED, "reward_coef": 1.0, **_BUDGET}),
     "spelled-rejection": SpelledRun("rejection sampling: in rounds, supervised training on own episodes that passed"),
+    "spelled-third": SpelledRun("a third round of rejection sampling"),
     "spelled-unselected": SpelledRun("control: the same with as many own episodes, whether they passed or not"),
     "spelled-sft": SpelledRun("supervised training on right episodes"),
     "spelled-negated": SpelledRun("control: the KL with the opposite sign", {"control": "negated_kl"}),
@@ -109,7 +110,7 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Do or continue a run, and return its result."""
     run = SPELLED[name]
     problems = source(TRAINED, seed, "train")
-    if name in ("spelled-rejection", "spelled-unselected"):
+    if name in ("spelled-rejection", "spelled-third", "spelled-unselected"):
         return rejection(name, seed, sizes)
     if name == "spelled-sft":
         episodes = sizes.folder / f"{name}-{seed}.jsonl"
@@ -136,10 +137,14 @@ def spelled(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
 def rejection(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]:
     """Play problems, train on the episodes that passed, and again with the new weights. Each round has new problems.
 
-    The control ``spelled-unselected`` trains on as many episodes, drawn from all that were played. Rounds
-    that are finished are not repeated; ``seconds`` are those of the last sitting.
+    The control ``spelled-unselected`` trains on as many episodes, drawn from all that were played. The run
+    ``spelled-third`` adds a round to those of ``spelled-rejection``, in the same folder. Rounds that are finished are
+    not repeated; ``seconds`` are those of the last sitting.
     """
-    begun, folder = time.monotonic(), sizes.folder / f"{name}-{seed}"
+    begun, rounds, after = time.monotonic(), ROUNDS, "after"
+    if name == "spelled-third":
+        name, rounds, after = "spelled-rejection", ROUNDS + 1, "after-third"
+    folder = sizes.folder / f"{name}-{seed}"
     model, state, steps, curve = Path(folder_of(sizes.models, "student")), dict[str, str](), 0, list[float]()
 
     def share(problems: str, what: str) -> float:
@@ -150,29 +155,29 @@ def rejection(name: str, seed: int, sizes: argparse.Namespace) -> dict[str, Any]
 
     held_out = {"combinations": sizes.held_out} | dict.fromkeys(SPLITS, max(1, sizes.held_out // 4))
     before = share(source(sizes.held_out, seed, "combinations"), "before")
-    for number in range(ROUNDS):
+    for number in range(rounds):
         played = folder / f"episodes-{number}"
         # Seeds of problems above 1000 are used by no other run.
         curve.append(share(source(PLAYED, seed + 1000 * (number + 1), "train"), played.name))
         options = _supervised(name, seed, sizes, played) | state
         if name == "spelled-unselected":
-            found = sorted(read_results(played), key=lambda result: result.problem_id)
-            passed = sum(result.score is not None and result.score.passed for result in found)
-            drawn = random.Random(seed).sample(found, passed)
+            episodes = sorted(read_results(played), key=lambda result: result.problem_id)
+            passed = sum(result.score is not None and result.score.passed for result in episodes)
+            drawn = random.Random(seed).sample(episodes, passed)
             options |= {"passed_only": False, "episodes": [f"{played}/{result.transcript}" for result in drawn]}
         options |= {"epochs": EPOCHS, "held_out": None, "log_path": str(folder / f"round-{number}")}
         steps += train_sft(options).steps
         last = RunFolder(folder / f"round-{number}").checkpoints()[-1]
         model, state = Path(last["sampler_path"]), {"load_checkpoint_path": last["state_path"]}
-    after = {split: share(source(count, seed, split), f"after-{split}") for split, count in held_out.items()}
+    found = {split: share(source(count, seed, split), f"{after}-{split}") for split, count in held_out.items()}
     return {
         "seed": seed,
         "steps": steps,
         "before": before,
-        "after": after.pop("combinations"),
+        "after": found.pop("combinations"),
         "episodes": sizes.held_out,
         "split_episodes": held_out["names"],
-        "splits": after,
+        "splits": found,
         "curve": curve,
         "seconds": round(time.monotonic() - begun),
     }

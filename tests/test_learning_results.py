@@ -105,8 +105,11 @@ def test_the_seconds_of_a_run_are_those_of_all_sittings(
     assert (found["seconds"], found["tokens"]) == (351, 18)
 
 
+@pytest.mark.parametrize(
+    ("run", "rounds", "after"), [("spelled-rejection", 2, "after-sizes"), ("spelled-third", 3, "after-third-sizes")]
+)
 def test_each_round_of_rejection_sampling_begins_with_the_weights_of_the_one_before(
-    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    learning: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: str, rounds: int, after: str
 ) -> None:
     played, trained = list[tuple[str, str, str]](), list[tuple[str, str | None, str | None]]()
 
@@ -130,14 +133,16 @@ def test_each_round_of_rejection_sampling_begins_with_the_weights_of_the_one_bef
     monkeypatch.setattr("learning_options.evaluate", playing)
     monkeypatch.setattr("spelled.train_sft", train_sft)
     sizes = argparse.Namespace(folder=tmp_path, held_out=8, set=[], models=FOLDER / "spelled")
-    found = learning.spelled("spelled-rejection", 0, sizes)
-    rounds = [(policy, folder) for policy, source, folder in played if source.endswith("split=train")]
-    assert rounds == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(2)]
-    assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(2)]
+    found = learning.spelled(run, 0, sizes)
+    folders = [(policy, folder) for policy, source, folder in played if source.endswith("split=train")]
+    assert folders == [(f"weights{n}" if n else "student", f"episodes-{n}") for n in range(rounds)]
+    assert trained == [(f"episodes-{n}", f"state{n}" if n else None, None) for n in range(rounds)]
+    assert [folder for _, source, folder in played if source.endswith("split=sizes")] == [after]
+    assert {path.name for path in tmp_path.iterdir()} == {"spelled-rejection-0"}
     sources = [source for _, source, _ in played]
     assert len(set(sources)) == len(sources) - 1, "only the held-out problems are played twice"
-    assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25, 0.5])
-    assert (found["steps"], found["episodes"], found["split_episodes"]) == (10, 8, 2)
+    assert (found["before"], found["after"], found["curve"]) == (0.25, 0.5, [0.25] + [0.5] * (rounds - 1))
+    assert (found["steps"], found["episodes"], found["split_episodes"]) == (5 * rounds, 8, 2)
     assert found["splits"] == dict.fromkeys(("wordings", "names", "sizes", "operations"), 0.0)
 
 
