@@ -44,6 +44,15 @@ _OPTION = re.compile(r"(?:^|[/\s])[-+@]")
 
 _C_FUNCTION = re.compile(r'"DPI(?:-C)?"')
 """What begins the import of a C function. Yosys calls such functions, of any library, while it reads a design."""
+_IMPORT = re.compile(r"\bimport\b|``")
+"""Any import, also of a word that a macro puts together. Yosys knows no others than those of C functions."""
+_TEXT_MARK = '`"'
+"""With this mark, Yosys makes a text of what macros have in it, such as ``DPI-C`` or the name of a file."""
+_INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
+"""A file that Yosys includes; without a group, a macro has its name."""
+_STRING = re.compile(r'"([^"\n]*)"')
+_PROSE = (".md", ".txt", ".rst", ".py")
+"""Endings of files that Yosys reads only where a source names them."""
 
 
 @dataclass(frozen=True)
@@ -116,13 +125,11 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     given = problem.context if problem.checkout else {}  # a repository's programs are graded as given
     programs = {path for path, text in given.items() if _is_program(path, text) and path not in problem.targets}
     folders = _above(programs)
-    with_yosys = any("yosys" in text for text in problem.harness.values())
+    yosys = _Yosys(problem, files)
     for path, content in sorted(files.items()):
         plain = path if path.isprintable() and not path_fault(path) else ascii(path)
-        if defended and (reason := _violation(problem, path)):
+        if defended and (reason := _violation(problem, path) or yosys.fault(path, content)):
             violations.append(f"{plain}: {reason}; it was left out")
-        elif defended and with_yosys and _C_FUNCTION.search(str(content)) and not is_given(problem, path, content):
-            violations.append(f"{plain}: imports a C function, which Yosys would call; it was left out")
         elif defended and (reason := _omission(problem, path, content, programs, folders)):
             ignored[path] = f"{plain}: {reason}"
         else:
@@ -155,6 +162,47 @@ def _violation(problem: Problem, path: str) -> str | None:
     if place.startswith("src/") and (place.endswith(_PYTHON) or _LOADED_UNASKED.fullmatch(posixpath.basename(place))):
         return "it would be loaded beside the hidden tests"
     return None
+
+
+class _Yosys:
+    """What a submission makes Yosys do while it reads, which no guard watches, if the problem's harness runs Yosys."""
+
+    def __init__(self, problem: Problem, files: Mapping[str, str | bytes]) -> None:
+        self._problem = problem
+        used = any("yosys" in text for text in problem.harness.values())
+        texts = {
+            path: (content if isinstance(content, str) else content.decode("latin-1")).replace(
+                "\r", ""
+            )  # as Yosys does
+            for path, content in ({**problem.context, **files} if used else {}).items()
+        }
+        strings = {path: _STRING.findall(text) for path, text in texts.items()}
+        named = {posixpath.basename(name) for names in strings.values() for name in names}
+        self._texts = {p: text for p, text in texts.items() if not p.endswith(_PROSE) or posixpath.basename(p) in named}
+        self._makes_texts = any(_TEXT_MARK in text for text in self._texts.values())
+        self._macros = self._makes_texts or any(self._hidden(path, strings[path]) for path in self._texts)
+        """Whether a macro could have the name of a hidden file."""
+
+    def fault(self, path: str, content: str | bytes) -> str | None:
+        """Why a file attacks the grader; None if it does not."""
+        if is_given(self._problem, path, content):
+            return None
+        text = self._texts.get(path, "")
+        if _C_FUNCTION.search(text) or (self._makes_texts and _IMPORT.search(text)):
+            return "imports a C function, which Yosys would call"
+        names = [match[1] for match in _INCLUDE.finditer(text)]
+        hidden = self._hidden(path, filter(None, names)) or (None in names and self._macros)
+        return "includes a file that is none of the problem's" if hidden else None
+
+    def _hidden(self, path: str, names: Iterable[str]) -> bool:
+        """Whether one of the names that occur in a file may lead to a hidden one."""
+        for name in names:
+            beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) in self._texts
+            place = posixpath.normpath(name)
+            inside = re.sub(r"\A(?:/|\.\./)+(?:code/)?", "", place)
+            if not beside and (inside.startswith(("src/", "proc/")) or f"src/{place}" in self._problem.harness):
+                return True
+        return False
 
 
 def _is_program(path: str, content: str | bytes) -> bool:

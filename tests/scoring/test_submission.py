@@ -54,17 +54,62 @@ def test_a_file_by_the_name_of_an_option_is_left_out(name: str) -> None:
     assert found.left_out == (f"rtl/{name}: a compiler would take a file of this name for an option",)
 
 
+YOSYS = {
+    "src/run.sh": "yosys -p 'read_verilog -sv -I/src /code/rtl/*.sv; synth'",
+    "src/gold.sv": "module gold; endmodule",
+}
+
+
 @pytest.mark.parametrize(
-    "content", ['import "DPI-C" function int kill(int, int);', b'import\t"DPI" function f(); \xff']
+    "content",
+    [
+        'import "DPI-C" function int kill(int, int);',
+        b'import\t"DPI" function f(); \xff',
+        'import "DPI\r-C" function f();',
+        '`define D DPI\n`define Q(x) `"x-C`"\nimport `Q(`D) function f();',
+        '`define I(a, b) a``b\n`I(im, port) `"DPI`" function f();',
+    ],
 )
 def test_a_design_for_yosys_imports_no_c_functions(content: str | bytes) -> None:
     """Yosys would call them while it reads the design: `exit(0)` is a success, and `kill(-1, 9)` ends the grading."""
-    harness = {**make_problem().harness, "src/run.sh": "yosys -p 'read_verilog -sv /code/rtl/*.sv; synth'"}
-    problem = make_problem(harness=harness, context={"rtl/given.sv": 'import "DPI-C" function int f();'})
+    problem = make_problem(harness=YOSYS, context={"rtl/given.sv": 'import "DPI-C" function int f();'})
     found = sift(problem, {TARGET: content, "rtl/given.sv": problem.context["rtl/given.sv"]})
     assert found.violations == (f"{TARGET}: imports a C function, which Yosys would call; it was left out",)
     assert set(found.files) == {"rtl/given.sv"}
     assert not sift(make_problem(), {TARGET: content}).violations  # the guards of other compilers judge it
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '`include "/src/gold.sv"',
+        '`inc\rlude"/code/src/gold.sv"',
+        '`include "../../src/gold.sv"',
+        '`include "gold.sv"',
+        '`define GOLD "/src/gold.sv"\n`include `GOLD',
+        '`define GOLD gold\n`include `"/src/`GOLD.sv`"',
+        '`include "/code/docs/gold.md"',
+    ],
+)
+def test_a_design_for_yosys_includes_no_hidden_file(content: str) -> None:
+    """A copy of the hidden reference is equal to it."""
+    problem = make_problem(harness=YOSYS)
+    found = sift(problem, {TARGET: content, "docs/gold.md": '`include "/src/gold.sv"'})
+    assert any(
+        text.endswith(": includes a file that is none of the problem's; it was left out") for text in found.violations
+    )
+    assert not sift(make_problem(), {TARGET: content}).violations
+
+
+def test_a_design_for_yosys_includes_its_own_files() -> None:
+    files = {
+        TARGET: '`include "defs.vh"\n`include "/code/rtl/gold.sv"\n`include "../rtl/src/a.vh"\n`include "gold.sv"',
+        "rtl/gold.sv": '`define P "defs.vh"\n`include `P\n`define J(a, b) a``b',
+        "docs/notes.md": 'Without `import "DPI-C"`, and with `"gold"`; see `include "/src/gold.sv"`.',
+        "verif/test.py": "import cocotb",
+    }
+    found = sift(make_problem(harness=YOSYS), files)
+    assert (found.violations, set(found.files)) == ((), set(files) - {"verif/test.py"})
 
 
 @pytest.mark.parametrize(("name", "most"), [("MAX_TOTAL", 10), ("MAX_COUNT", 2)])
