@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
@@ -39,6 +40,7 @@ HIDDEN = ("/src", f"{WORK_DIR}/src")
 _LINT_SECONDS = 30
 _LINT_MEMORY = 768 << 20
 _HASH_SEED = "0"
+_WAVES = re.compile(r"\.(?:vcd|fst|lxt2?|lx2)\b")
 
 
 @dataclass(frozen=True)
@@ -132,7 +134,8 @@ async def run_harness(
     for (image, foreign), group in groupby(named, key=lambda pair: (pair[0], pair[1].image is not None)):
         request: GradingRequest = {
             "seconds": timeout,
-            "settings": vars(defences or Defences()) | {"checkout": bool(problem.checkout)},
+            "settings": vars(defences or Defences())
+            | {"checkout": bool(problem.checkout), "waves": _reads_waves(problem)},
             "services": [service_request(service, problem, seed, services.index(service)) for _, service in group],
             "lint": _lint_command(services, submission) if lint and not runs and not foreign else None,
         }
@@ -170,6 +173,11 @@ async def _run_batch(
             f"the supervisor of {submission.problem.id} exited with {result.exit_code} and without a report: "
             f"{result.output[-400:].strip()!r}"
         ) from error
+
+
+def _reads_waves(problem: Problem) -> bool:
+    """Whether the harness may read waveforms: a file other than a testbench has the name of one."""
+    return any(_WAVES.search(text) for path, text in problem.harness.items() if not is_hdl(path))
 
 
 def default_seed(problem: Problem) -> int:

@@ -350,6 +350,33 @@ async def test_a_design_that_records_waveforms_hinders_no_testbench_that_reads(s
         assert (score.passed, score.violations) == (passes, []), score.reason
 
 
+READS_WAVES = """
+import re, subprocess
+
+def test_sums():
+    subprocess.run(["iverilog", "-g2012", "-s", "tb", "-o", "t.vvp", "/src/tb.sv", "/code/rtl/adder.sv"], check=True)
+    subprocess.run(["vvp", "t.vvp"], check=True)
+    with open("sums.vcd") as stream:
+        assert [int(word, 2) for word in re.findall(r"^b([01]+) ", stream.read(), re.MULTILINE)] == [7, 300]
+"""
+
+
+@pytest.mark.docker
+async def test_a_harness_reads_the_waveforms_of_its_testbench(scorer: Scorer) -> None:
+    bench = """module tb; reg clk = 0; reg [7:0] a = 3, b = 4; wire [8:0] sum; adder d(clk, a, b, sum);
+    initial begin
+        $dumpfile("sums.vcd"); $dumpvars(0, sum);
+        #1 clk = 1; #1 clk = 0; a = 200; b = 100; #1 clk = 1; #1 $finish;
+    end
+endmodule
+"""
+    problem = make_problem(harness={"src/test_runner.py": READS_WAVES, "src/tb.sv": bench, "src/test_adder.py": None})
+    forging = 'initial begin $dumpfile("sums.vcd"); $dumpvars(0, seven); seven = 7; #3 seven = 300; end'
+    for design, passes in ((GOLDEN, True), (EMPTY, False), (inside(f"reg [8:0] seven;\n{forging}"), False)):
+        score = await scorer.score(problem, {TARGET: design})
+        assert (score.passed, score.violations) == (passes, []), score.reason
+
+
 @pytest.mark.docker
 async def test_a_design_uses_no_macro_of_a_hidden_testbench(scorer: Scorer) -> None:
     bench = "`define SUM(a, b) ((a) + (b))\n" + BENCH

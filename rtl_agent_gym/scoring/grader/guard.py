@@ -44,12 +44,13 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
     design = compiled_design(arguments)
     if design is not None and line.settings["simulation"]:
         violations, refusals, silent = check_vvp(design)
-        arguments = [*arguments, "-none"] if silent else arguments
         bench = ""
         if line.named:
             from .connections import benches_files
 
             bench = benches_files(design, line.named)
+        waves = bench == "all" and line.settings.get("waves")  # of a testbench beside which a design records none
+        arguments = [*arguments, "-none"] if silent and not waves else arguments
         beside = line.settings["testbench"] and line.settings["includes"]
         if beside:
             refusals += [NO_FILES] if bench.endswith("-") else [UNJUDGED] if not bench and has_hidden(design) else []

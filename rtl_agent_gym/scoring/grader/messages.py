@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Literal, NotRequired, TypedDict
 
 Settings = dict[str, bool]
-"""Which defences are active, by the names of `Defences` in ``scoring/harness.py``; and ``checkout``, whether the whole
-work folder is the problem's."""
+"""Which defences are active, by the names of `Defences` in ``scoring/harness.py``; ``checkout``, whether the whole
+work folder is the problem's; and ``waves``, whether the harness may read waveforms of its testbench."""
 
 
 MEASURES = (
