@@ -35,7 +35,7 @@ _PROGRAM = re.compile(
     r".+\.(?:py|pyw|sh|bash|pl|pm|rb|tcl|mk|make|cmake|js|c|cc|cpp|cxx|h|hpp|so|a|o)|(?:GNU)?[Mm]akefile.*|CMakeLists\.txt"
     rf"|configure|{_LOADED_UNASKED.pattern}"
 )
-"""Names of repository files that hidden tests may run; a changed one would run with the tests' rights. Scripts with
+"""Names of a problem's files that hidden tests may run; a changed one would run with the tests' rights. Scripts with
 other names are recognised by ``#!``."""
 _SHELL = re.compile(r"""[$`;&|<>(){}\[\]*?!#'"]""")
 """Characters with a special meaning in a shell; Makefiles put the names of sources into commands."""
@@ -122,8 +122,7 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
-    given = problem.context if problem.checkout else {}  # a repository's programs are graded as given
-    programs = {path for path, text in given.items() if _is_program(path, text) and path not in problem.targets}
+    programs = {path for path in problem.context if _is_the_tests(problem, path)}
     folders = _above(programs)
     yosys = _Yosys(problem, files)
     for path, content in sorted(files.items()):
@@ -210,17 +209,38 @@ def _is_program(path: str, content: str | bytes) -> bool:
     return begins or _PROGRAM.fullmatch(posixpath.basename(path)) is not None
 
 
+def _is_header(problem: Problem, path: str) -> bool:
+    """Whether a file may be a header of Verilog, and not of C: where the problem is no repository, which has both."""
+    return path.endswith(".h") and not problem.checkout
+
+
+def _is_the_tests(problem: Problem, path: str) -> bool:
+    """Whether a given file is no target, and the hidden tests may run it, or read it: they name it, and it is not in
+    ``rtl/``.
+    """
+    if path in problem.targets:
+        return False
+    if _is_program(path, problem.context[path]):
+        return not _is_header(problem, path)
+    if problem.checkout or path.startswith("rtl/"):
+        return False
+    name = posixpath.basename(path)
+    named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?!\.?[\w-])")
+    return "." in name and any(map(named.search, problem.harness.values()))
+
+
 def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[str], folders: Set[str]) -> str | None:
-    """Why a file is ignored; None if it is graded. `programs` are the repository's, `folders` their parent folders."""
+    """Why a file is ignored; None if it is graded. `programs` are the tests' own, `folders` their parent folders."""
     fault = path_fault(path) or (None if path.isprintable() else "the name has characters that do not print")
     if fault:
         return f"{fault}; a file with such a name is not copied"
     if not editable(problem, path):
         return "not a file that may be changed"
-    if problem.checkout and path not in problem.targets and (path in programs or _is_program(path, content)):
-        return None if is_given(problem, path, content) else "programs of the repository are graded as given"
+    beside = (problem.checkout or programs) and _is_program(path, content) and not _is_header(problem, path)
+    if path in programs or (beside and path not in problem.targets):
+        return None if is_given(problem, path, content) else "the files that the tests run or read are graded as given"
     if path in folders or not programs.isdisjoint(_above([path])):
-        return "it would take the place of programs of the repository, which are graded as given"
+        return "it would take the place of files that the tests run or read, which are graded as given"
     if path in problem.context or path in problem.targets:
         return None
     if len(content) > MAX_FILE:

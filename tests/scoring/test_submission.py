@@ -158,3 +158,28 @@ def test_a_repositorys_programs_are_graded_as_given() -> None:
     assert found.files == {"a/b.sv": b"// mine\n"}
     assert found.tree == {path: text.encode() for path, text in (given | {"a/b.sv": "// mine\n"}).items()}
     assert sorted(found.ignored) == ["Makefile/x.txt", "run", "tools", "util/run"]
+
+
+def test_what_the_tests_run_or_read_is_graded_as_given() -> None:
+    """A harness may run a program among the given files, or read expected values there."""
+    given = {
+        "verif/model.py": "def add(a, b): return a + b\n",
+        "verif/Makefile": "test:\n",
+        "verif/rows.hex": "3\n",
+        "verif/tb.sv": "module tb; endmodule\n",
+        "rtl/core.sv": "module core; endmodule\n",
+        "rtl/defs.h": "`define W 8\n",
+        "rtl/files.f": "/code/rtl/core.sv\n",
+        "docs/notes.txt": "",
+    }
+    text = "model = open('/code/verif/rows.hex'); make('tb.sv', 'core.sv', 'defs.h', 'files.f', 'notes.txt.gz')"
+    problem = make_problem(context=given, harness={"src/test_adder.py": text})
+    changed = dict.fromkeys([*given, TARGET], "// mine\n")
+    found = sift(problem, changed | {"verif/GNUmakefile": "test:\n", "verif/x.h": ""})
+    assert set(found.files) == {TARGET, "rtl/core.sv", "rtl/defs.h", "rtl/files.f", "docs/notes.txt", "verif/x.h"}
+    assert sorted(found.ignored) == [
+        *("verif/GNUmakefile", "verif/Makefile", "verif/model.py", "verif/rows.hex", "verif/tb.sv")
+    ]
+    kept = ("verif/Makefile", "verif/model.py", "verif/rows.hex", "verif/tb.sv")
+    assert all(found.tree[path] == given[path].encode() for path in kept)
+    assert set(sift(problem.model_copy(update={"targets": tuple(given)}), changed).files) == set(changed)
