@@ -147,9 +147,9 @@ def remove(paths: list[str]) -> None:
 
 def run_verilator(line: Line, arguments: list[str]) -> None:
     """Check what Verilator would turn into a program, then run Verilator."""
-    from .options_files import running_options
+    from .options_files import prepare, running_options
     from .sources import OwnFolder, run
-    from .verilated import HARMLESS, judge, prepare
+    from .verilated import HARMLESS, judge
 
     if refusals := running_options(arguments):
         end_compiler(line, None, b"", [], refusals, arguments)

@@ -1,4 +1,4 @@
-"""Verilator's files of options (``-f``): which words they have, and whether they could run a program."""
+"""What is around a build of Verilator's: its files of options (``-f``), which could run a program, and its folder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import itertools
 import os
 import re
 
-from . import compiled
+from . import compiled, sources
 from .compiled import below, short
 
 OPTIONS_FILES = ("f", "F")
@@ -22,6 +22,45 @@ PLAIN = re.compile(
     re.ASCII,
 )
 """A source, or a Verilator option that starts no program."""
+BUILT = (".d", ".h", ".mk", ".gch")
+"""Endings of files that make or the compiler may read because they are in the folder of a build."""
+HEADERS = "/usr/share/verilator/include"
+AT = """\
+#ifndef RTL_GYM_AT
+#define RTL_GYM_AT
+#include <cstddef>
+#include <type_traits>
+template <class T, std::size_t N> inline T& rtl_gym_at(T (&all)[N], std::size_t at) {
+    if (at < N) return all[at];
+    static typename std::remove_const<T>::type beyond;
+    return beyond;
+}
+#endif
+"""
+"""What is before Verilator's ``verilated.h``: an element of an array, or one of no array beyond its end."""
+INDEXED = re.compile(r"(?<=operator\[\]\(size_t index\)) (const )?{ return m_storage\[index\]; }")
+"""An element of an unpacked array in ``verilated_types.h``."""
+WORDS = re.compile(r"^    EData m_storage\[N_Words\];.*\n", re.MULTILINE)
+"""The words of a wide vector in ``verilated_types.h``."""
+WORD = """\
+    EData& operator[](std::size_t index) { return rtl_gym_at(m_storage, index); }
+    const EData& operator[](std::size_t index) const { return rtl_gym_at(m_storage, index); }
+"""
+CLIPPED = """\
+#ifndef RTL_GYM_CLIPPED
+#define RTL_GYM_CLIPPED
+static inline int rtl_gym_bits(int size, int bits, int at) {
+    return at < 0 || at >= size ? 0 : std::min(bits, size - at);
+}
+"""
+CLIPPED += "".join(
+    f"static inline void rtl_gym_{kind}(int size, int bits, int at, WDataOutP to, {value} from) {{\n"
+    f"    if (const int fit = rtl_gym_bits(size, bits, at)) VL_ASSIGNSEL_{kind}(size, fit, at, to, from);\n}}\n"
+    f"#define VL_ASSIGNSEL_{kind} rtl_gym_{kind}\n"
+    for kind, value in (("WI", "IData"), ("WQ", "QData"), ("WW", "WDataInP"))
+)
+CLIPPED += "#endif\n"
+"""What is after ``verilated.h``, whose functions write the bits beyond the end of a part of a vector to memory."""
 COMMENT = re.compile(r"^[ \t]*//.*", re.MULTILINE)
 
 
@@ -60,3 +99,32 @@ def running_options(arguments: list[str]) -> list[str]:
             if not PLAIN.fullmatch(word) or word.endswith(FOREIGN_SOURCES):
                 faults.append(f"{short(path)}: {word!r} in a file of options, which could run a program")
     return faults
+
+
+def prepare(arguments: list[str]) -> list[str]:
+    """Prepare the folder of a build; returns why that is not possible. Submitted files that make or the compiler would
+    read there are removed. The program will write nothing beyond the end of a vector or an array: its sources include
+    ``verilated.h`` with quotation marks, and so find ours beside them first.
+
+    Verilator's own checks are not enough. For example, in ``m[k] = #1 d`` it checks `k` before the delay.
+    """
+    pairs = itertools.pairwise(with_listed(arguments))
+    folder = ["obj_dir", *(value for word, value in pairs if word.lstrip("-") == "Mdir")][-1]
+    try:
+        os.makedirs(folder, exist_ok=True)
+        for path in (f"{folder}/{name}" for name in os.listdir(folder) if name.endswith(BUILT)):
+            if os.path.isfile(path) and sources.is_as_submitted(os.path.realpath(path)):
+                os.unlink(path)
+        for name in ("verilated.h", "verilated_types.h"):
+            with open(f"{HEADERS}/{name}", encoding="utf-8") as stream:
+                text = stream.read()
+            if name == "verilated.h":
+                text = AT + text + CLIPPED
+            else:
+                text = INDEXED.sub(r" \1{ return rtl_gym_at(m_storage, index); }", text)
+                text = WORDS.sub(lambda words: words[0] + WORD, text)
+            with open(f"{folder}/{name}", "w", encoding="utf-8") as stream:
+                stream.write(text)
+    except OSError as error:
+        return [f"{short(os.path.realpath(folder))}: Verilator cannot build in this folder ({error.strerror})"]
+    return []

@@ -19,7 +19,6 @@ import re
 import subprocess
 from collections import namedtuple
 
-from . import sources
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
 from .options_files import C_SOURCES, FOREIGN_SOURCES, OPTIONS_FILES, with_listed
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
@@ -120,24 +119,6 @@ OPEN = re.compile(rb'"type":"F(?:OPEN(?:MCD)?|CLOSE|GET[CS]|READ|SCANF|SEEK|UNGE
 """A task that opens a file, or reads an open one, such as stdin."""
 OUTPUT = re.compile(rb"\d+'s?h(?:0*1|8000000[12])")
 """The handle of stdout or stderr."""
-BUILT = (".d", ".h", ".mk", ".gch")
-"""Endings of files that make or the compiler may read because they are in the folder of a build."""
-CLIPPED = """\
-#ifndef RTL_GYM_CLIPPED
-#define RTL_GYM_CLIPPED
-#include "/usr/share/verilator/include/verilated.h"
-static inline int rtl_gym_bits(int size, int bits, int at) {
-    return at < 0 || at >= size ? 0 : std::min(bits, size - at);
-}
-"""
-CLIPPED += "".join(
-    f"static inline void rtl_gym_{kind}(int size, int bits, int at, WDataOutP to, {value} from) {{\n"
-    f"    if (const int fit = rtl_gym_bits(size, bits, at)) VL_ASSIGNSEL_{kind}(size, fit, at, to, from);\n}}\n"
-    f"#define VL_ASSIGNSEL_{kind} rtl_gym_{kind}\n"
-    for kind, value in (("WI", "IData"), ("WQ", "QData"), ("WW", "WDataInP"))
-)
-CLIPPED += "#endif\n"
-"""A header in the place of Verilator's own, which writes the bits beyond the end of a part of a vector to memory."""
 BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_waiver>")
 """Verilator's names for its own sources. One of them is a package that uses `$c`."""
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
@@ -331,25 +312,6 @@ def overruns(design: Elaborated, alone: bool) -> list[str]:
         for node in OVERRUN.finditer(design.tree)
         if alone or own.get(node["file"])
     ]
-
-
-def prepare(arguments: list[str]) -> list[str]:
-    """Prepare the folder of a build; returns why that is not possible. Submitted files that make or the compiler would
-    read there are removed. The program will write no bits beyond the end of a vector: its sources include
-    ``verilated.h`` with quotation marks, and so find ours beside them first.
-    """
-    pairs = itertools.pairwise(with_listed(arguments))
-    folder = ["obj_dir", *(value for word, value in pairs if word.lstrip("-") == "Mdir")][-1]
-    try:
-        os.makedirs(folder, exist_ok=True)
-        for path in (f"{folder}/{name}" for name in os.listdir(folder) if name.endswith(BUILT)):
-            if os.path.isfile(path) and sources.is_as_submitted(os.path.realpath(path)):
-                os.unlink(path)
-        with open(f"{folder}/verilated.h", "w", encoding="ascii") as stream:
-            stream.write(CLIPPED)
-    except OSError as error:
-        return [f"{short(os.path.realpath(folder))}: Verilator cannot build in this folder ({error.strerror})"]
-    return []
 
 
 def _own_files(design: Elaborated) -> dict[bytes, bool]:

@@ -609,6 +609,14 @@ _BEYOND = """assign grant = w[7:0];
 logic [1023:0] w = 0;
 logic [9:0] k = 1023;
 always @(posedge clk) begin k <= k - 10'(req == 3); w[k +: 673] <= '0; end"""
+_LATE = """assign grant = m[0][7:0];
+logic [31:0] m [1025];
+genvar g;
+generate for (g = 0; g < 5; g = g + 1) begin : late
+    logic [10:0] k = 0;
+    initial m[k] = #0.75 0;
+    initial #0.5 k = 1036 + g;
+end endgenerate"""
 _READ_BEYOND = """assign grant = m[0][7:0];
 logic [31:0] m [32];
 int fd = $fopen("/code/rtl/zeros.bin", "rb");
@@ -630,6 +638,7 @@ def _built(name: str, files: Mapping[str, str | bytes], testbench: str = _TESTBE
 UNTESTED += [
     _built("all pending delays deleted by a part of a vector beyond its end", {TARGET: module(_BEYOND)}),
     _built("all pending delays deleted by words that are read beyond a memory", {TARGET: module(_READ_BEYOND), "rtl/zeros.bin": bytes(80)}),
+    _built("all pending delays deleted by a word beyond a memory, whose index changes after Verilator's check", {TARGET: module(_LATE, "`timescale 1ps/1fs\n")}),
     _built("the testbench's open file, at its end", {TARGET: module(_SOUGHT)}, _READING, "cp /src/words.hex .; "),
     _built("a command for make among the submitted files", {TARGET: module(""), "rtl/obj_dir/x.d": "$(shell echo true > Vtb; chmod +x Vtb; touch -d 2199-01-01 Vtb)\n"}, before="cd /code/rtl; "),
 ]  # fmt: skip
