@@ -12,6 +12,7 @@ import pytest
 
 from rtl_agent_gym.scoring.grader import sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import TOOLS
+from rtl_agent_gym.scoring.grader.connections import letting_go
 from rtl_agent_gym.scoring.grader.options_files import with_listed
 from rtl_agent_gym.scoring.grader.sources import Reach
 from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults, replaced_names
@@ -410,6 +411,16 @@ PART = """\
          WRITE
        ]}
 """
+JOINED = """\
+{"type":"NOT","name":""}
+      ]}
+      {"type":"PIN","name":"pad","addr":"(M)","loc":"t,13:1,13:2","modVarp":"(Q)",
+       "exprp": [
+        WRITE
+      ]}
+    {"type":"VAR","name":"pad","addr":"(Q)","loc":"t,20:1,20:2","direction":"INOUT"}
+"""
+"""A module of the testbench, whose port is connected to the same signal."""
 CONNECTED = """\
     {"type":"VAR","name":"req","addr":"(T)","loc":"t,3:1,3:2","direction":"NONE"}
     {"type":"INITIALSTATIC","name":"","addr":"(I)","loc":"t,3:1,3:2",
@@ -429,22 +440,32 @@ CONNECTED = """\
 
 
 @pytest.mark.parametrize(
-    ("way", "port", "other", "reached"),
+    ("way", "port", "other", "bench", "reached"),
     [
-        ("OUTPUT", "WRITE", "WRITE", True),
-        ("OUTPUT", PART, "WRITE", True),
-        ("OUTPUT", "WRITE", PART, True),
-        ("OUTPUT", PART, PART, False),  # two halves of one bus
-        ("OUTPUT", "WRITE", "", False),
-        ("INOUT", "WRITE", "WRITE", False),
-        ("INPUT", "", "WRITE", False),
+        ("OUTPUT", "WRITE", "WRITE", "", True),
+        ("OUTPUT", "WRITE", "WRITE", "assign req = go ? 1 : 1'bz;", True),
+        ("OUTPUT", PART, "WRITE", "", True),
+        ("OUTPUT", "WRITE", PART, "", True),
+        ("OUTPUT", PART, PART, "", False),  # two halves of one bus
+        ("OUTPUT", "WRITE", "", "", False),
+        ("INOUT", "WRITE", "WRITE", "", True),
+        ("INOUT", "WRITE", "WRITE", "assign other = go ? 1 : 1'bz;", True),
+        ("INOUT", "WRITE", "WRITE", "assign req = go ? 1 : 1'bz;", False),
+        ("INOUT", "WRITE", JOINED, "assign pad = go ? 1 : 1'bz;", False),
+        ("INOUT", "WRITE", "", "", False),
+        ("INPUT", "", "WRITE", "", False),
     ],
 )
-def test_an_output_in_the_place_of_an_input_is_found(way: str, port: str, other: str, reached: bool) -> None:
+def test_an_output_in_the_place_of_an_input_is_found(
+    way: str, port: str, other: str, bench: str, reached: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tb.sv").write_text(bench)
+    monkeypatch.setattr(verilated, "letting_go", lambda _: letting_go([str(tmp_path / "tb.sv")]))
     tree = CONNECTED.replace("PORT", port.strip()).replace("OTHER", other.strip())
     tree = tree.replace("WRITE", use("VARREF", '"access":"WR",', "t")).replace("WAY", way)
     faults = reached_signals(Elaborated(tree.encode(), FILES, []))
-    assert [fault.startswith("rtl/a.sv:7: the output 'req' is in the place") for fault in faults] == [True] * reached
+    said = f"rtl/a.sv:7: the {way.lower()} 'req' is in the place"
+    assert [fault.startswith(said) for fault in faults] == [True] * reached
 
 
 @pytest.mark.parametrize(

@@ -94,14 +94,11 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
     """
     text, files = read_compiled(path)
     own = [is_own(os.path.realpath(name)) for name in files]
-    words, lets_go = set[bytes](), list[set[bytes]]()
+    words = set[bytes]()
     for name in hidden:
         with open(name, "rb") as stream:
-            content = stream.read()
-        words.update(WORD.findall(content))
-        statements = filter(LETS_GO.search, COMPARED.sub(b"", content).split(b";"))
-        lets_go += [set(WORD.findall(statement)) if ASSIGNED.match(statement) else set() for statement in statements]
-    found = _Compiled(text, own, words, lets_go)
+            words.update(WORD.findall(stream.read()))
+    found = _Compiled(text, own, words, letting_go(hidden))
     draws = [int(call["file"]) for call in SYSTEM_CALL.finditer(text) if RANDOM.match(text, call.start("name"))]
     if len({number >= len(own) or own[number] for number in draws}) > 1:
         found.unclear.append(f"?: {DRAWN}")
@@ -110,6 +107,18 @@ def reached_signals(path: str, is_own: Callable[[str], bool], hidden: Sequence[s
         number, line = (int(scope["own_file"] or scope["file"]), int(scope["own_line"] or scope["line"]))
         faults.append(f"{short(files[number])}:{line}: {reason}: that is a signal of the hidden testbench")
     return list(dict.fromkeys(found.unclear + faults))
+
+
+def letting_go(hidden: Sequence[str]) -> list[set[bytes]]:
+    """The words of each statement by which a testbench may let go of nets: of those that it names, or of any if the set
+    is empty. `hidden` has the testbench's files.
+    """
+    found = list[set[bytes]]()
+    for name in hidden:
+        with open(name, "rb") as stream:
+            statements = filter(LETS_GO.search, COMPARED.sub(b"", stream.read()).split(b";"))
+        found += [set(WORD.findall(statement)) if ASSIGNED.match(statement) else set() for statement in statements]
+    return found
 
 
 def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:

@@ -20,6 +20,7 @@ import subprocess
 from collections import namedtuple
 
 from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
+from .connections import letting_go
 from .options_files import C_SOURCES, FOREIGN_SOURCES, OPTIONS_FILES, with_listed
 from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
 from .testbench import CLAIMABLE, DRAWN, STEERS
@@ -209,7 +210,8 @@ def written_inputs(design: Elaborated) -> list[str]:
 
 def reached_signals(design: Elaborated) -> list[str]:
     """Reasons not to build a design with a hidden testbench: it uses a variable or a routine of the testbench other
-    than through its ports, or has an output in place of an input, so that both write one signal.
+    than through its ports, or has an output in place of an input, so that both write one signal. An inout port is one
+    unless the testbench may let go of that signal.
 
     Verilator finds names upwards in the hierarchy and outside all modules, however the text is divided into files.
     """
@@ -222,21 +224,34 @@ def reached_signals(design: Elaborated) -> list[str]:
         if own.get(node["file"]) and node["label"] in theirs
     ]
     connected: list[tuple[re.Match[bytes], re.Match[bytes]]] = []
+    joined: list[set[bytes]] = []
+    hidden = [name for letter, name in design.files.items() if own.get(letter.encode()) is False]
+    lets_go = letting_go(list(filter(os.path.isfile, hidden)))
 
     def without(block: re.Match[bytes]) -> bytes:
         port = declared.get(block["port"])
-        if block["port"] and (port is None or not own.get(port["file"]) or port["way"] != b"OUTPUT"):
+        if block["port"] and (port is None or not own.get(port["file"]) or port["way"] not in (b"OUTPUT", b"INOUT")):
+            joined.append({block["port"], *(write["label"] for write in WRITTEN.finditer(block["inside"]))})
             return block[0]
         connected.extend((port, write) for write in WRITTEN.finditer(block["inside"]) if port)
         return b""
 
+    def is_shared(port: re.Match[bytes], signal: bytes) -> bool:
+        """Whether a port is bidirectional, and the testbench may let go of the signal or what is connected to it."""
+        net = {signal}
+        while len(net) < len(net := net.union(*(pair for pair in joined if not net.isdisjoint(pair)))):
+            pass
+        names = {declared[label]["name"] for label in net if label in declared}
+        return port["way"] == b"INOUT" and any(not words or not words.isdisjoint(names) for words in lets_go)
+
     rest = list(WRITTEN.finditer(PORT_OR_INITIAL.sub(without, design.tree)))
     written, parts = ({node["label"] for node in rest if bool(node["part"]) == part} for part in (False, True))
     return found + [
-        f"{_place(design, port.start())}: the output {_name(port)} is in the place of an input: the hidden testbench "
-        "writes that signal"
+        f"{_place(design, port.start())}: the {port['way'].decode().lower()} {_name(port)} is in the place of an input:"
+        " the hidden testbench writes that signal"
         for port, write in connected
         if write["label"] in theirs & (written if write["part"] else written | parts)
+        and not is_shared(port, write["label"])
     ]
 
 

@@ -527,6 +527,8 @@ REACHES += [
 ]  # fmt: skip
 """Names and signals that the testbench shares with the design, or seems to."""
 
+_VERILATED = f"verilator --binary -Wno-fatal -CFLAGS -O0 --top-module tb /src/tb.sv /code/{TARGET} > /dev/null"
+_VERILATE = f"{_VERILATED}; ./obj_dir/Vtb"
 _BOTH_WAYS = "inout wire [7:0] req"
 _ZEROS = "assign (pull0, pull1) req = 0;"
 REACHES += [
@@ -537,6 +539,10 @@ REACHES += [
     Attack("an output of wired logic in the place of an input", 3, _own_input(_ZEROS, "output wand [7:0] req"), None, ("testbench",), harness(_WIRES), quick=True),
 ]  # fmt: skip
 """Nets that the testbench always drives."""
+REACHES += [
+    Attack("Verilator: an inout port in the place of an input, driven", 3, _own_input("assign req = 8'hff;", _BOTH_WAYS, grant="1"), None, ("testbench",), {"src/tb.sv": _WIRES, **shell(_VERILATE)}, 120.0, True),
+]  # fmt: skip
+"""Verilator joins what both drive by a bitwise or."""
 
 _DRAWING = _TESTBENCH.replace("8'hf0 >> i", "$urandom").replace(
     "begin : judge", "begin : judge\n        #1 clk = 1; #1 clk = 0; #1;"
@@ -585,7 +591,6 @@ initial begin
     c = $rewind(32'h8000_0000);
 end"""
 _CLOSED = "assign grant = 0;\ninteger i;\ninitial for (i = 3; i < 9; i = i + 1) $fclose(32'h8000_0000 + i);"
-_VERILATED = f"verilator --binary -Wno-fatal -CFLAGS -O0 --top-module tb /src/tb.sv /code/{TARGET} > /dev/null"
 REACHES += [
     Attack("the testbench's vectors, read from stdin before the testbench reads them", 3, {TARGET: module(_READ_FIRST)}, None, ("testbench",),
            {"src/tb.sv": _FROM_STDIN, **_VECTORS, **shell(f"iverilog -g2012 -s tb -o t.vvp /src/tb.sv /code/{TARGET}; vvp t.vvp < /src/in.txt")}, quick=True),
@@ -626,7 +631,6 @@ _READING = _TESTBENCH.replace("integer i, bad", 'integer f = $fopen("words.hex",
 )
 _READING = _READING.replace("req = 8'hf0 >> i; ", "")
 _SOUGHT = "assign grant = 0;\ninitial void'($fseek(32'h8000_002c, 0, 2));"
-_VERILATE = f"{_VERILATED}; ./obj_dir/Vtb"
 _WITHOUT = ("simulation",)
 
 
