@@ -20,6 +20,7 @@ from rtl_agent_gym.scoring.grader.verilated import (
     Elaborated,
     check_preprocessed,
     check_tree,
+    corruptions,
     judge,
     reached_signals,
     shared_signals,
@@ -216,6 +217,36 @@ def test_a_written_input_is_found(way: str, kind: str, access: str) -> None:
     faults = written_inputs(Elaborated(tree.replace('"WR"', f'"{access}"').encode(), FILES, []))
     assert bool(faults) == (way != "OUTPUT" and access != "RD")
     assert written_inputs(Elaborated(f"  {tree}".encode(), FILES, [])) == []  # of a task
+
+
+KEY = """\
+              {{"type":"WITH","name":"","addr":"(W)","loc":"e,7:15,7:19",
+               "exprp": [
+                {{{},"loc":"e,7:21,7:24"}}
+              ]}}
+"""
+"""The key of an array's method."""
+
+
+@pytest.mark.parametrize(
+    ("tree", "refused"),
+    [
+        (KEY.format('"type":"FUNCREF","taskp":"(F)"'), True),
+        (KEY.format('"type":"RAND"'), True),
+        (KEY.format('"type":"VARREF","access":"WR","varp":"(V)"'), True),
+        (KEY.format('"type":"VARREF","access":"RD","varp":"(V)"'), False),
+        (KEY.format('"type":"LAMBDAARGREF"') + node("RAND"), False),
+        (KEY.format('"type":"RAND"').replace("e,", "t,"), False),
+        (node("SSCANF"), True),
+        (node("FSCANF").replace("e,", "t,"), False),
+        (node("VAR", '"direction":"REF"', "x"), True),
+        (node("VAR", '"direction":"REF"', "x").replace("e,", "t,"), False),
+        (node("VAR", '"direction":"INOUT"', "x"), False),
+    ],
+)
+def test_a_design_changes_no_memory_of_the_testbench(tree: str, refused: bool) -> None:
+    faults = corruptions(Elaborated(tree.encode(), FILES, []))
+    assert [fault.startswith("rtl/a.sv:7: ") for fault in faults] == [True] * refused
 
 
 @pytest.mark.parametrize(

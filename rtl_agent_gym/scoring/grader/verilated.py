@@ -115,6 +115,16 @@ OVERRUN = re.compile(
     re.MULTILINE,
 )
 """A `$fread` that begins at an index, which Verilator does not compare with the size of the memory."""
+WITH = re.compile(
+    rb'^(?P<indent> *)\{"type":"WITH"[^\n]*"loc":"(?P<file>\w+),[^\n]*\n(?P<inside>(?:(?P=indent)[ \]][^\n]*\n)*)',
+    re.MULTILINE,
+)
+"""An expression for each element of an array, such as the key by which they are sorted."""
+IMPURE = re.compile(
+    rb'"taskp":|"access":"(?:WR|RW)"|"type":"(?:RAND|URANDOM|CMETHODHARD"|F(?:GET|READ|SCANF|SEEK|TELL|UNGET|EOF))'
+)
+"""What may have another value each time."""
+SCANF = re.compile(rb'"type":"[FS]SCANF"[^\n]*?"loc":"(?P<file>\w+),')
 HANDLE = re.compile(rb'"filep": \[\s*\{"type":"\w+","name":"(?P<value>(?:[^"\\]|\\.)*)"[^\n]*?"loc":"(?P<file>\w+),')
 OPEN = re.compile(rb'"type":"F(?:OPEN(?:MCD)?|CLOSE|GET[CS]|READ|SCANF|SEEK|UNGETC)"[^\n]*?"loc":"(?P<file>\w+),')
 """A task that opens a file, or reads an open one, such as stdin."""
@@ -329,6 +339,28 @@ def overruns(design: Elaborated, alone: bool) -> list[str]:
     ]
 
 
+def corruptions(design: Elaborated) -> list[str]:
+    """Reasons not to build a design with a hidden testbench: it could change any memory of the program, by what no
+    design needs that is to be synthesized.
+
+    C++'s `std::sort` leaves the array if a key changes, `$sscanf` writes words of more than 8 KiB to memory, and a
+    reference to an element of a queue remains when the element is deleted.
+    """
+    own = _own_files(design)
+    found = [(node, "a key or condition that changes") for node in WITH.finditer(design.tree) if IMPURE.search(node[0])]
+    found += [(node, "$sscanf or $fscanf") for node in SCANF.finditer(design.tree)]
+    found += [
+        (node, "an argument by reference")
+        for node in DECLARED.finditer(design.tree)
+        if node["way"] in (b"REF", b"CONSTREF")
+    ]
+    return [
+        f"{_place(design, node.start('file'))}: {what} could change memory of the hidden testbench"
+        for node, what in found
+        if own.get(node["file"])
+    ]
+
+
 def _own_files(design: Elaborated) -> dict[bytes, bool]:
     """Whether each file is the design's, by its letter in the tree."""
     return {letter.encode(): is_own(name) for letter, name in design.files.items() if name not in BUILT_IN}
@@ -462,7 +494,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     violations, refusals = violations + reach.violations, refusals + reach.refusals
     if reach.mixed or driven:
         refusals += written_inputs(design) + reached_signals(design) + shared_signals(design) + steered(design)
-        refusals += used_files(design)
+        refusals += used_files(design) + corruptions(design)
     return None, b"", violations, refusals
 
 

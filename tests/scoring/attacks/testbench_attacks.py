@@ -544,6 +544,22 @@ REACHES += [
 ]  # fmt: skip
 """Verilator joins what both drive by a bitwise or."""
 
+_SORTED = """assign grant = a[0][7:0] | 8'h3;
+int a [2];
+logic [7:0] calls = 0;
+function automatic int key(int x);
+    calls = calls + 1;
+    key = calls <= 2 || calls > 8 ? 0 : int'(calls);
+endfunction
+initial begin
+    a[1] = -8;
+    #1 a.sort with (key(item));
+end"""
+REACHES += [
+    Attack("Verilator: the testbench's wrong results, overwritten by a word that is sorted beyond an array", 3, {TARGET: module(_SORTED)}, None, ("testbench",), {"src/tb.sv": _TESTBENCH, **shell(_VERILATE)}, 120.0, True),
+]  # fmt: skip
+"""C++ sorts beyond an array if the keys change."""
+
 _DRAWING = _TESTBENCH.replace("8'hf0 >> i", "$urandom").replace(
     "begin : judge", "begin : judge\n        #1 clk = 1; #1 clk = 0; #1;"
 )
