@@ -258,12 +258,19 @@ class _Compiled:
             if signal is None or label in behind_ports or not self._is_inside(scope):
                 continue
             same = SOURCE.findall(TEXT.sub(b"", signal[4])) if signal[2] == b"net" else []
-            if same and behind_ports.issuperset(same):  # Icarus chose another name of what a port leads to
+            # Icarus chose another name of what a port leads to, or of a signal that the design drives.
+            if same and all(source in behind_ports or self._is_driven_inside(source) for source in same):
                 continue
             drivers = SOURCE.findall(signal[4]) if signal[2] == b"resolv" else [label]
             if all(driver in self._signals and self._is_hidden(*self._signals[driver]) for driver in drivers):
                 module = self._module(scope) or self._scopes[scope]
                 yield module, f"{_shown(module['name'])} reads {_shown(signal[3] or b'what no port leads to')}"
+
+    def _is_driven_inside(self, label: bytes) -> bool:
+        """Whether a signal or functor is the design's; of a net with several drivers, whether all of them are."""
+        found = self._signals.get(label, (b"", None))[1]
+        drivers = SOURCE.findall(found[4]) if found is not None and found[2] == b"resolv" else [label]
+        return all(driver in self._signals and self._is_inside(self._signals[driver][0]) for driver in drivers)
 
     def _is_hidden(self, scope: bytes, signal: re.Match[bytes]) -> bool:
         """Whether a signal is the testbench's, and neither a constant nor local to a routine, which a design may call.

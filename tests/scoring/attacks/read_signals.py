@@ -88,6 +88,21 @@ HONEST = {
         .replace("told;", "told;\n    reg [7:0] words [0:3];")
         .replace(".req(req), .over(over)", ".req(words[0]), .over(words[req])"),
     ),
+    "outputs that a part of the testbench also reads, in implicit events": (
+        """\
+module Top(input clk, input [7:0] req, input [7:0] over, output reg [7:0] grant, output [7:0] two, output three);
+    reg [7:0] low; reg some, all;
+    always @* low = grant + 1;
+    always @* some = |two;
+    always @* all = &three;
+    always @(posedge clk) grant <= req & low;
+    assign two = clk ? req : 8'bz, two = clk ? 8'bz : over, three = req[0] ^ clk;
+endmodule
+""",
+        bench("module viewer(input clk, input [7:0] seen, got, input last); endmodule")
+        .replace(".grant(grant));", ".grant(grant), .two(two), .three(three));", 1)
+        .replace("    Top dut", "    wire [7:0] two; wire three; viewer by_side(clk, grant, two, three);\n    Top dut"),
+    ),
     "a hidden module for designs": (
         top("wire [7:0] w; helper h(.a(req), .b(w)); assign grant = w;"),
         bench("module helper(input [7:0] a, output [7:0] b); reg [7:0] k = 0; assign b = a ^ k; endmodule"),
