@@ -335,6 +335,8 @@ PLAIN = {BENCH: "module tb; endmodule\n", DUT: "module dut; endmodule\n", OTHER:
     [
         ({}, {}, Reach([], [], True)),
         ({}, {BENCH: "module changed; endmodule\n"}, Reach([], [sources.CHANGED], True)),
+        ({}, {BENCH: f'`line 1 "{BENCH}" 0\n{PLAIN[BENCH]}'}, Reach([], [], True)),  # as Verilator, in the first source
+        ({}, {BENCH: f'`line 1 "{BENCH}" 0 ;\n{PLAIN[BENCH]}'}, Reach([], [sources.CHANGED], True)),
         ({BENCH: f'`line 1 "{DUT}" 1\nmodule tb; endmodule\n'}, {}, Reach([], [sources.APART], True)),
         ({DUT: "module dut; endmodule /*\n"}, {}, Reach([], [sources.APART], True)),
         ({OTHER: "module other; endmodule /*\n"}, {}, Reach([], [], True)),  # nothing is read after it

@@ -217,17 +217,24 @@ async def test_a_design_with_assertions_is_left_alone_under_verilator(
 
 @pytest.mark.slow  # as above
 async def test_a_testbench_reads_its_files_under_verilator(scorer: Scorer) -> None:
-    """The design has parts of vectors that reach beyond their ends, of which only what is inside is written."""
+    """The design has parts of vectors that reach beyond their ends, of which only what is inside is written. It is read
+    before the testbench, which begins with a comment.
+    """
     testbench = harness()["src/tb.sv"].replace("8'hf0 >> i", "words[i]")
     testbench = testbench.replace(
         "initial begin", 'reg [7:0] words [8];\n    initial $readmemh("/src/words.hex", words);\n    initial begin', 1
     )
-    hidden = {"src/tb.sv": testbench, "src/words.hex": "f0 78 3c 1e 0f 07 03 01\n"}
+    hidden = {
+        "src/tb.sv": f"/* A testbench\n   with words. */\n{testbench}",
+        "src/words.hex": "f0 78 3c 1e 0f 07 03 01\n",
+    }
     wide = """assign grant = low[8*n +: 8];
     logic [127:0] low; logic [99:0] high; logic [6:0] n = 9;
     always_comb begin low = 0; low[8*n +: 8] = req & -req; end
     always @(posedge clk) begin n <= (n + 1) % 16; high[90 + n % 8 +: 40] = {5{req}}; $display("%h", high); end"""
-    score = await scorer.score(arbiter(hidden, shell(VERILATED)), {TARGET: module(wide)})
+    sources = f"/src/tb.sv /code/{TARGET}"
+    run = VERILATED.replace(sources, " ".join(reversed(sources.split())))
+    score = await scorer.score(arbiter(hidden, shell(run)), {TARGET: module(wide)})
     assert (score.passed, score.violations) == (True, []), score.reason
 
 
