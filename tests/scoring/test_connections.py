@@ -15,7 +15,7 @@ from rtl_agent_gym.scoring.grader import sources
 from rtl_agent_gym.scoring.grader.compiled import READABLE
 from rtl_agent_gym.scoring.grader.connections import benches_with_files, driven_inputs, reached_signals
 
-from .attacks.read_signals import HONEST, REACHING
+from .attacks.read_signals import HONEST, PORTS, REACHING, bench
 from .attacks.written_inputs import TESTBENCH, design, honest, joined, memories, ways
 
 pytestmark = [pytest.mark.docker, pytest.mark.asyncio(loop_scope="module")]
@@ -95,6 +95,29 @@ async def test_what_no_port_leads_to_is_not_reached(shared_sandbox: DockerSandbo
             found = reached_signals(str(tmp_path / "d.vvp"), lambda file: file.endswith("_d.sv"), hidden)
             assert bool(found) == (case in REACHING), (case, found)
         assert compiled, case
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (
+            "module Top(.clk(c), .req(r), .over(over), .grant(grant)); input c; input [7:0] r, over; "
+            "output [7:0] grant; assign grant = r & -r; endmodule",
+            "?: the port 'clk' has another name inside the design; give both one name",
+        ),
+        (
+            f"module Top({PORTS}); assign grant = req & -req; specify (req *> grant) = 1; endspecify endmodule",
+            "?: path delays in a specify block cannot be judged; leave them out",
+        ),
+    ],
+)
+async def test_a_refusal_of_what_cannot_be_judged_says_what_to_write(
+    written: str, said: str, shared_sandbox: DockerSandbox, tmp_path: Path
+) -> None:
+    await shared_sandbox.write_files({"said/d.sv": written, "said/b.sv": bench()})
+    await shared_sandbox.run("cd said && iverilog -g2012 -gspecify -s tb -o d.vvp d.sv b.sv")
+    (tmp_path / "d.vvp").write_bytes((await shared_sandbox.read_files(["said"]))["said/d.vvp"])
+    assert reached_signals(str(tmp_path / "d.vvp"), lambda file: file.endswith("d.sv"))[0] == said
 
 
 @pytest.mark.parametrize(

@@ -682,6 +682,13 @@ def test_a_use_of_the_testbench_is_found_however_it_is_written(statement: str, r
     assert bool(faults) == reached, faults
 
 
+def test_what_may_be_the_designs_own_is_refused_with_advice() -> None:
+    design = "module dut(output grant);\nassign grant = answer(model.x);\ninitial $finish;\nendmodule"
+    faults = reach_faults(design, "/code/rtl/a.sv", Names([HIDDEN], ["tb"]), str)
+    assert ["give it another name" in fault for fault in faults] == [True, True, False]
+    assert faults[2].endswith("; use $error")
+
+
 def test_no_task_switches_the_assertions_of_a_testbench() -> None:
     """Those of IEEE 1800-2017, 20.12."""
     ways = "on", "off", "kill", "control", "passon", "passoff", "failon", "failoff", "nonvacuouson", "vacuousoff"

@@ -210,6 +210,8 @@ class _Compiled:
                 if line in routines:  # the simulator would use one in place of the other
                     self.unclear.append("?: two routines of the compiled design have the same name, with dots in it")
                 routines.add(line)
+            elif line.startswith(b"  .scope S_"):
+                self.unclear.append("?: path delays in a specify block cannot be judged; leave them out")
             elif b".scope " in line:
                 self.unclear.append("?: the compiled design has a scope that cannot be judged")
             elif found := SIGNAL.match(line):
@@ -218,6 +220,8 @@ class _Compiled:
         if any(map(self._is_inside, casts)):
             self.unclear.append("?: the design casts a string or an array to a vector, which may end the simulation")
         self.faults = [*self._writes(writes), *self._reads(reads), *self._shared_nets()]
+        if self.faults and (ports := self._renamed_ports()):
+            self.unclear.append(f"?: the port {ports[0]} has another name inside the design; give both one name")
 
     def _name_words(self) -> None:
         """Give a memory's words its place and name, since Icarus writes each of them where it is first used."""
@@ -265,6 +269,16 @@ class _Compiled:
             if all(driver in self._signals and self._is_hidden(*self._signals[driver]) for driver in drivers):
                 module = self._module(scope) or self._scopes[scope]
                 yield module, f"{_shown(module['name'])} reads {_shown(signal[3] or b'what no port leads to')}"
+
+    def _renamed_ports(self) -> list[str]:
+        """Ports of the design to the testbench that have no signal of their name, as by ``.a(b)`` in a module's head.
+
+        What they lead to is unknown here, so it seems to be the testbench's.
+        """
+        names = {(scope, found[3]) for scope, found in self._signals.values()}
+        outer = {scope for scope, found in self._scopes.items() if not self._is_inside(found["parent"])}
+        missing = [key for key in self._ports if key[0] in outer and key not in names]
+        return [_shown(name) for scope, name in missing if self._is_inside(scope)]
 
     def _is_driven_inside(self, label: bytes) -> bool:
         """Whether a signal or functor is the design's; of a net with several drivers, whether all of them are."""

@@ -48,10 +48,11 @@ LINE_OF_C = re.compile(r"^#line[ \t]", re.MULTILINE)
 ENDS = {"$finish", "$stop", "$finish_and_return", "$exit"}
 CONTROLS = {f"$assert{what}" for what in ("on", "off", "kill", "control", "passon", "passoff", "failon", "failoff")}
 CONTROLS |= {"$assertvacuousoff", "$assertnonvacuouson"}
-STEERS = dict.fromkeys(ENDS, "ends the simulation, which is for the hidden testbench to do")
+STEERS = dict.fromkeys(ENDS, "ends the simulation, which is for the hidden testbench to do; use $error")
 STEERS |= dict.fromkeys(CONTROLS, "switches assertions, and so the hidden testbench's")
 """What is wrong with tasks that act on the whole simulation, wherever they are called."""
 CHOOSES = "?: the testbench connects the design by `.*`, so the design could choose any of its signals; name the ports"
+RENAME = "; if it is the design's own, give it another name"
 DRAWN = "the design would change the random numbers that the hidden testbench draws"
 """What is wrong if both draw from the one generator."""
 ROOTS = {"$root", "$unit"}
@@ -250,7 +251,7 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
         if word in STEERS:
             found.append(f"{token.place}: {word} {STEERS[word]}")
         elif word in ROOTS or ((word in names.scopes or UNNAMED.fullmatch(word)) and _has_member(tokens, at + 1)):
-            found.append(f"{token.place}: {word!r} leads into the hidden testbench")
+            found.append(f"{token.place}: {word!r} leads into the hidden testbench{RENAME}")
         elif word in names.used and (before in ("extends", "bind") or (after and (after.kind in ("name", "#")))):
             found.append(f"{token.place}: {word!r} is a part of the hidden testbench")
         elif word in names.taken and _declares(tokens, at):
@@ -263,7 +264,7 @@ def _faults(tokens: Sequence[Token], names: Names) -> list[str]:
             if (after.word, token.module) not in own:
                 found.append(f"{token.place}: 'disable' ends {after.word!r}, which is the hidden testbench's")
         elif word in names.routines and _is_call(tokens, at) and (word, token.module) not in own:
-            found.append(f"{token.place}: {word!r} is a routine of the hidden testbench")
+            found.append(f"{token.place}: {word!r} is a routine of the hidden testbench{RENAME}")
     return found
 
 
