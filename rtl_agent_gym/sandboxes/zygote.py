@@ -110,7 +110,7 @@ class Zygote:
             self._errors = memory_file()
             # Not in another thread: the kernel ends bubblewrap when the thread that started it ends.
             self._process = subprocess.Popen(
-                [*launch.command, "/usr/bin/python3", "-ISBc", program(), *words],
+                [*launch.command, "/usr/bin/python3", "-ISBc", program().encode(), *words],
                 stdin=far.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=self._errors,

@@ -601,6 +601,26 @@ def test_each_limit_of_the_user_that_is_too_low_is_named_where_control_groups_li
     ], done.stderr
 
 
+IN_OTHER_LOCALE = """
+import asyncio, sys
+from rtl_agent_gym.sandboxes import NamespaceSandboxes
+
+async def main():
+    async with NamespaceSandboxes() as provider:
+        print((await (await provider.create()).run("echo $((6 * 7))")).output, sys.getfilesystemencoding())
+
+asyncio.run(main())
+"""
+
+
+def test_a_locale_that_is_not_utf_8_serves() -> None:
+    settings = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", IN_OTHER_LOCALE], env=os.environ | settings, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == ["42", "ascii"], done.stderr
+
+
 async def test_a_python_that_was_built_for_old_systems_serves(monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name in ((os, "memfd_create"), (os, "pidfd_open"), (signal, "pidfd_send_signal")):
         monkeypatch.delattr(module, name)
