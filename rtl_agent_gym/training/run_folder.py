@@ -348,7 +348,13 @@ def code_state() -> str:
     with contextlib.suppress(OSError, subprocess.SubprocessError):
         for words in (tracked, commit, ["diff", "--no-color", "HEAD", "--", "."]):
             done = subprocess.run(
-                ["git", *words], cwd=here.parents[1], capture_output=True, text=True, timeout=20, check=True
+                ["git", *words],
+                cwd=here.parents[1],
+                capture_output=True,
+                encoding="utf-8",
+                errors="replace",
+                timeout=20,
+                check=True,
             )
             found.append(done.stdout)
     return "".join(found[1:]) or "installed from a package, so there is no commit\n"

@@ -493,7 +493,7 @@ def test_the_state_of_the_code_has_nothing_of_a_repository_around_the_package(
     monkeypatch.setattr(run_folder, "__file__", str(module))
     assert run_folder.code_state() == "installed from a package, so there is no commit\n"
     git("add", "--force", str(module))
-    module.write_text("x = 2\n")
+    module.write_bytes(b"x = 2  # \xe9\n")  # a byte that is not UTF-8
     assert "+x = 2" in run_folder.code_state()
     assert "secret" not in run_folder.code_state()
 
