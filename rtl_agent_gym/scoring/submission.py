@@ -169,11 +169,11 @@ class _Yosys:
     def __init__(self, problem: Problem, files: Mapping[str, str | bytes]) -> None:
         self._problem = problem
         used = any("yosys" in text for text in problem.harness.values())
+        contents = {**problem.context, **files} if used else {}
+        # Yosys leaves out carriage returns.
         texts = {
-            path: (content if isinstance(content, str) else content.decode("latin-1")).replace(
-                "\r", ""
-            )  # as Yosys does
-            for path, content in ({**problem.context, **files} if used else {}).items()
+            path: (content if isinstance(content, str) else content.decode("latin-1")).replace("\r", "")
+            for path, content in contents.items()
         }
         strings = {path: _STRING.findall(text) for path, text in texts.items()}
         named = {posixpath.basename(name) for names in strings.values() for name in names}
