@@ -23,6 +23,7 @@ from rtl_agent_gym.scoring.grader.verilated import (
     corruptions,
     judge,
     reached_signals,
+    replaced_inputs,
     shared_signals,
     steered,
     written_inputs,
@@ -188,6 +189,26 @@ def test_a_program_is_a_hidden_testbench(
     _, _, violations, refusals = judge([*options.split(), "/code/rtl/a.sv"], str(tmp_path), True)
     assert [violation in each for each in violations] == [True] * bool(violation)
     assert [refusal in each for each in refusals] == [True] * bool(refusal)
+
+
+@pytest.mark.parametrize(
+    ("way", "program", "replaced"),
+    [
+        ("OUTPUT", "dut.req = 1;", True),
+        ("OUTPUT", "dut->req[0] |= 1;", True),
+        ("OUTPUT", "for (dut.req = 0; ...; ++i) {}", True),
+        ("OUTPUT", "req = dut.req == 1; dut.request = 1;", False),
+        ("INOUT", "dut.req = 1;", True),
+        ("INOUT", "if (!dut.req__en) dut.req = 1;", False),
+        ("INPUT", "dut.req = 1;", False),
+    ],
+)
+def test_a_program_writes_no_output(way: str, program: str, replaced: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verilated, "hidden_texts", lambda: ([program.encode()], set()))
+    below = '  {"type":"MODULE","name":"below"}\n' + WRITES_INPUT.replace('"INPUT"', '"OUTPUT"')
+    tree = f'  {{"type":"MODULE","name":"top"}}\n{WRITES_INPUT}\n{below}'.replace('"INPUT"', f'"{way}"', 1)
+    faults = replaced_inputs(Elaborated(tree.encode(), FILES, []))
+    assert [f"the {way.lower()} 'req' is in the place of an input" in fault for fault in faults] == [True] * replaced
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What is around a build of Verilator's: its files of options (``-f``), which could run a program, and its folder."""
+"""What is around a build of Verilator's: its arguments, also in files (``-f``), and the folder of the build."""
 
 from __future__ import annotations
 
@@ -78,6 +78,41 @@ def with_listed(arguments: list[str]) -> list[str]:
                     listed = list(map(os.fsdecode, stream.read().split()))  # at white space of ASCII's, as Verilator
                 found[-2:] = listed if all(map(LISTED.fullmatch, listed)) else found[-2:]
     return found
+
+
+def has_hidden_main(given: list[str], options: set[str]) -> bool:
+    """Whether the testbench is a ``main`` in C++, from a build's arguments and all its options.
+
+    That is so unless Verilator writes a ``main``, cocotb's is linked, or the submission has one. A submitted file of
+    options must not claim any of this, so only the harness's arguments count for it.
+    """
+    known = any(word.lstrip("-") in ("binary", "main") or "cocotbvpi" in word for word in given)
+    programs = [below(os.path.realpath(word), compiled.EDITABLE) for word in given if word.endswith(C_SOURCES)]
+    return not options.isdisjoint(("cc", "sc")) and not known and not (programs and all(programs))
+
+
+def elsewhere(arguments: list[str], sources: set[str]) -> list[str]:
+    """Arguments for another working folder, without the sources and without submitted folders that are searched."""
+    found: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word.lstrip("-") in ("f", "F", "v", "y"):
+            value = next(words, "")
+            found += [word, os.path.abspath(value)] if word.lstrip("-") == "y" and _hidden(value) else []
+        elif word.startswith(("-I", "+incdir+")):
+            places = word.removeprefix("-I").removeprefix("+incdir+").split("+")
+            found += [f"+incdir+{os.path.abspath(place)}" for place in places if _hidden(place)]
+        elif os.path.realpath(word) not in sources or not os.path.isfile(word):
+            found.append(word)
+        elif word.endswith(".vlt"):
+            found.append(os.path.abspath(word))
+    return found
+
+
+def _hidden(folder: str) -> bool:
+    """Whether a searched folder is neither a submitted one nor one that Verilator would search anyway."""
+    path = os.path.realpath(folder)
+    return not below(path, compiled.READABLE) and path != os.getcwd()
 
 
 def running_options(arguments: list[str]) -> list[str]:

@@ -283,7 +283,7 @@ def _beside_hidden(path: str) -> bytes | None:
     if below(path, HIDDEN) or not os.path.isfile(path) or is_as_submitted(path):
         return None
     text = _content(path)
-    files, strings = _hidden_texts()
+    files, strings = hidden_texts()
     pieces = [b"", b""] if text and (text in files or text in strings) else [text]
     for hidden in filter(WHOLE.search, files):
         pieces = [rest for piece in pieces for rest in piece.split(hidden)]
@@ -292,7 +292,7 @@ def _beside_hidden(path: str) -> bytes | None:
 
 
 @functools.cache
-def _hidden_texts() -> tuple[list[bytes], set[bytes]]:
+def hidden_texts() -> tuple[list[bytes], set[bytes]]:
     """The texts of the harness's files, the longest first, and the constant strings in its Python."""
     import ast
 

@@ -19,10 +19,21 @@ import re
 import subprocess
 from collections import namedtuple
 
-from .compiled import EDITABLE, HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
+from .compiled import HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
 from .connections import letting_go
-from .options_files import C_SOURCES, FOREIGN_SOURCES, OPTIONS_FILES, with_listed
-from .sources import APART, CLAIMED, Reach, beyond_ports, is_hidden, is_own, is_part_hidden, libraries, named_files
+from .options_files import FOREIGN_SOURCES, OPTIONS_FILES, elsewhere, has_hidden_main, with_listed
+from .sources import (
+    APART,
+    CLAIMED,
+    Reach,
+    beyond_ports,
+    hidden_texts,
+    is_hidden,
+    is_own,
+    is_part_hidden,
+    libraries,
+    named_files,
+)
 from .testbench import CLAIMABLE, DRAWN, STEERS
 
 TYPE_CHECKING = False
@@ -58,12 +69,16 @@ TASKS = {
     "WRITEMEM": "$writememh",
     "DUMPCTL": "$dumpfile",
 }
-INPUT = re.compile(
+PORT = re.compile(
     rb'^ {4}\{"type":"VAR","name":"(?P<name>(?:[^"\\]|\\.)*)","addr":"(?P<label>\(\w+\))"'
-    rb'[^\n]*"direction":"(?:INPUT|(?:CONST)?REF)"',
+    rb'[^\n]*"direction":"(?P<way>INPUT|OUTPUT|INOUT|(?:CONST)?REF)"',
     re.MULTILINE,
 )
-"""An input of a module: its declarations have this indentation, those of tasks and functions a deeper one."""
+"""A port of a module: its declarations have this indentation, those of tasks and functions a deeper one."""
+TOP = re.compile(rb'^  \{"type":"MODULE"[^\n]*\n(?:   [^\n]*\n)*', re.MULTILINE)
+"""A module, the first of which is the design as a testbench in C++ sees it."""
+SET = re.compile(rb"(?:\.|->)\s*(\w+)(?:\s*\[[^\]\n]*\]|\.at\([^)\n]*\))*\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)")
+"""A member that C++ writes."""
 WRITTEN = re.compile(
     rb'(?P<part>"fromp": \[\s*\{)?"type":"VARX?REF"[^\n]*"access":"(?:WR|RW)"[^\n]*"varp":"(?P<label>\(\w+\))"'
 )
@@ -209,12 +224,27 @@ def written_inputs(design: Elaborated) -> list[str]:
     """Reasons not to build a design with a hidden testbench: a module writes its own input, which Verilator allows if
     the source disables the error. In the program, that writes the signal connected to the port.
     """
-    names = {port["label"]: _name(port) for port in INPUT.finditer(design.tree)}
+    inputs = (port for port in PORT.finditer(design.tree) if port["way"] not in (b"OUTPUT", b"INOUT"))
+    names = {port["label"]: _name(port) for port in inputs}
     return [
         f"{_place(design, node.start())}: the input {names[node['label']]} is written, and so would be the hidden "
         "testbench's signal"
         for node in WRITTEN.finditer(design.tree)
         if node["label"] in names
+    ]
+
+
+def replaced_inputs(design: Elaborated) -> list[str]:
+    """Reasons not to build a design with a hidden testbench in C++: it has an output in the place of an input, and so
+    could write what the testbench reads back. An inout port is one unless the testbench uses its enable signal.
+    """
+    texts, top = hidden_texts()[0], TOP.search(design.tree)
+    names = {name for text in texts for name in SET.findall(text)}
+    return [
+        f"{_place(design, port.start())}: the {port['way'].decode().lower()} {_name(port)} is in the place of an input"
+        for port in (PORT.finditer(design.tree, *top.span()) if top else ())
+        if port["name"] in names and port["way"] in (b"OUTPUT", b"INOUT")
+        if port["way"] == b"OUTPUT" or not any(port["name"] + b"__en" in text for text in texts)
     ]
 
 
@@ -411,34 +441,10 @@ def looked_up(text: bytes, design: Elaborated, arguments: list[str], folder: str
     alone = f"{folder}/.alone.sv"
     with open(alone, "wb") as stream:
         stream.write(text)
-    _, again = elaborate([*_elsewhere(arguments, named), "-Wno-fatal", alone], folder, folder)
+    _, again = elaborate([*elsewhere(arguments, named), "-Wno-fatal", alone], folder, folder)
     if again is not None and {os.path.realpath(path) for path in again.read if os.path.isfile(path)} <= read | {alone}:
         return []
     return [f"{short(path)}: a module that is looked up in a folder cannot be judged; nothing is built" for path in own]
-
-
-def _elsewhere(arguments: list[str], sources: set[str]) -> list[str]:
-    """Arguments for another working folder, without the sources and without submitted folders that are searched."""
-    found: list[str] = []
-    words = iter(arguments)
-    for word in words:
-        if word.lstrip("-") in ("f", "F", "v", "y"):
-            value = next(words, "")
-            found += [word, os.path.abspath(value)] if word.lstrip("-") == "y" and _hidden(value) else []
-        elif word.startswith(("-I", "+incdir+")):
-            places = word.removeprefix("-I").removeprefix("+incdir+").split("+")
-            found += [f"+incdir+{os.path.abspath(place)}" for place in places if _hidden(place)]
-        elif os.path.realpath(word) not in sources or not os.path.isfile(word):
-            found.append(word)
-        elif word.endswith(".vlt"):
-            found.append(os.path.abspath(word))
-    return found
-
-
-def _hidden(folder: str) -> bool:
-    """Whether a searched folder is neither a submitted one nor one that Verilator would search anyway."""
-    path = os.path.realpath(folder)
-    return not below(path, READABLE) and path != os.getcwd()
 
 
 TOKEN = re.compile(
@@ -479,7 +485,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
         reason = "Verilator does not end well on these sources, so nothing is built from them"
         return done.returncode or 1, done.stderr + failed, [], [reason]
     text = done.stdout.decode("utf-8", errors="surrogateescape")
-    driven = testbench and _has_hidden_main(given, options)
+    driven = testbench and has_hidden_main(given, options)
     reach = _beyond_ports(kept, design.read) if testbench else Reach([], [], False)
     apart = reach.mixed and not reach.refusals
     violations, refusals = check_preprocessed(text, arguments, driven, apart)
@@ -494,19 +500,8 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     violations, refusals = violations + reach.violations, refusals + reach.refusals
     if reach.mixed or driven:
         refusals += written_inputs(design) + reached_signals(design) + shared_signals(design) + steered(design)
-        refusals += used_files(design) + corruptions(design)
+        refusals += used_files(design) + corruptions(design) + (replaced_inputs(design) if driven else [])
     return None, b"", violations, refusals
-
-
-def _has_hidden_main(given: list[str], options: set[str]) -> bool:
-    """Whether the testbench is a ``main`` in C++, from a build's arguments and all its options.
-
-    That is so unless Verilator writes a ``main``, cocotb's is linked, or the submission has one. A submitted file of
-    options must not claim any of this, so only the harness's arguments count for it.
-    """
-    known = any(word.lstrip("-") in ("binary", "main") or "cocotbvpi" in word for word in given)
-    programs = [below(os.path.realpath(word), EDITABLE) for word in given if word.endswith(C_SOURCES)]
-    return not options.isdisjoint(("cc", "sc")) and not known and not (programs and all(programs))
 
 
 def _beyond_ports(kept: list[str], read: list[str]) -> Reach:

@@ -429,6 +429,7 @@ UNTESTED += [
     Attack("Verilator: the testbench's assertions, switched off between attributes that look like texts", 3, {TARGET: module(_IN_ATTRIBUTES)}, None, _BOTH, asserting(), 120.0, True),
     Attack("Verilator: $finish before a program has compared anything", 3, {TARGET: module(_FINISHED)}, r"\$finish ends the simulation", ("testbench",), program(), 120.0, quick=True),
     Attack("Verilator: $finish between attributes that look like texts, in a program", 3, {TARGET: module(_FINISHED_IN_ATTRIBUTES)}, None, _BOTH, program(), 120.0, True),
+    Attack("Verilator: an output in the place of an input, which a program reads", 3, _own_input("always @(posedge clk) req <= 1;", "output logic [7:0] req", grant="1"), None, ("testbench",), program(), 120.0, quick=True),
     Attack("Verilator: an input written, which a program reads", 3, _REWRITTEN, None, ("testbench",), program(), 120.0, quick=True),
 ]  # fmt: skip
 """Verilator's tasks that act on the whole program, and testbenches in C++."""
