@@ -46,6 +46,14 @@ WORD = """\
     EData& operator[](std::size_t index) { return rtl_gym_at(m_storage, index); }
     const EData& operator[](std::size_t index) const { return rtl_gym_at(m_storage, index); }
 """
+PACKED = re.compile(r"(for \(size_t i = 0; i < (?:q\.size\(\)|N_Depth));( \+\+i\)\n\s+_vl_insert_W)")
+"""The elements of a queue or an array that are packed into a wide vector, in ``verilated_funcs.h``."""
+CHANGED = {
+    "verilated.h": (),
+    "verilated_types.h": ((INDEXED, r" \1{ return rtl_gym_at(m_storage, index); }"), (WORDS, rf"\g<0>{WORD}")),
+    "verilated_funcs.h": ((PACKED, r"\1 && (i + 1) * lbits <= static_cast<std::size_t>(obits);\2"),),
+}
+"""Verilator's headers that are replaced, and what is replaced in them."""
 CLIPPED = """\
 #ifndef RTL_GYM_CLIPPED
 #define RTL_GYM_CLIPPED
@@ -141,7 +149,8 @@ def prepare(arguments: list[str]) -> list[str]:
     read there are removed. The program will write nothing beyond the end of a vector or an array: its sources include
     ``verilated.h`` with quotation marks, and so find ours beside them first.
 
-    Verilator's own checks are not enough. For example, in ``m[k] = #1 d`` it checks `k` before the delay.
+    Verilator's own checks are not enough. For example, in ``m[k] = #1 d`` it checks `k` before the delay, and in
+    ``w = {>>{q}}`` the queue may have more bits than the vector.
     """
     pairs = itertools.pairwise(with_listed(arguments))
     folder = ["obj_dir", *(value for word, value in pairs if word.lstrip("-") == "Mdir")][-1]
@@ -150,14 +159,12 @@ def prepare(arguments: list[str]) -> list[str]:
         for path in (f"{folder}/{name}" for name in os.listdir(folder) if name.endswith(BUILT)):
             if os.path.isfile(path) and sources.is_as_submitted(os.path.realpath(path)):
                 os.unlink(path)
-        for name in ("verilated.h", "verilated_types.h"):
+        for name, changes in CHANGED.items():
             with open(f"{HEADERS}/{name}", encoding="utf-8") as stream:
                 text = stream.read()
-            if name == "verilated.h":
-                text = AT + text + CLIPPED
-            else:
-                text = INDEXED.sub(r" \1{ return rtl_gym_at(m_storage, index); }", text)
-                text = WORDS.sub(lambda words: words[0] + WORD, text)
+            for pattern, replacement in changes:
+                text = pattern.sub(replacement, text)
+            text = f"{AT}{text}{CLIPPED}" if name == "verilated.h" else text
             with open(f"{folder}/{name}", "w", encoding="utf-8") as stream:
                 stream.write(text)
     except OSError as error:

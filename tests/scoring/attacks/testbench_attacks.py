@@ -639,6 +639,14 @@ generate for (g = 0; g < 5; g = g + 1) begin : late
     initial m[k] = #0.75 0;
     initial #0.5 k = 1036 + g;
 end endgenerate"""
+_PACKED = """assign grant = w[7:0];
+logic [1023:0] w = 0;
+holder h();
+initial begin
+    repeat (55) h.q.push_back(0);
+    #0.75 w = {>>{h.q}};
+end"""
+_HOLDER = "module holder; /*verilator no_inline_module*/\nlogic [31:0] q [$];\nendmodule\n"
 _READ_BEYOND = """assign grant = m[0][7:0];
 logic [31:0] m [32];
 int fd = $fopen("/code/rtl/zeros.bin", "rb");
@@ -660,6 +668,7 @@ UNTESTED += [
     _built("all pending delays deleted by a part of a vector beyond its end", {TARGET: module(_BEYOND)}),
     _built("all pending delays deleted by words that are read beyond a memory", {TARGET: module(_READ_BEYOND), "rtl/zeros.bin": bytes(80)}),
     _built("all pending delays deleted by a word beyond a memory, whose index changes after Verilator's check", {TARGET: module(_LATE, "`timescale 1ps/1fs\n")}),
+    _built("all pending delays deleted by a queue that is packed into a smaller vector", {TARGET: module(_PACKED, "`timescale 1ps/1fs\n", _HOLDER)}),
     _built("the testbench's open file, at its end", {TARGET: module(_SOUGHT)}, _READING, "cp /src/words.hex .; "),
     _built("a command for make among the submitted files", {TARGET: module(""), "rtl/obj_dir/x.d": "$(shell echo true > Vtb; chmod +x Vtb; touch -d 2199-01-01 Vtb)\n"}, before="cd /code/rtl; "),
 ]  # fmt: skip
