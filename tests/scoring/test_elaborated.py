@@ -20,6 +20,7 @@ from rtl_agent_gym.scoring.grader.verilated import (
     Elaborated,
     check_preprocessed,
     check_tree,
+    confused_interfaces,
     corruptions,
     judge,
     reached_signals,
@@ -268,6 +269,30 @@ KEY = """\
 def test_a_design_changes_no_memory_of_the_testbench(tree: str, refused: bool) -> None:
     faults = corruptions(Elaborated(tree.encode(), FILES, []))
     assert [fault.startswith("rtl/a.sv:7: ") for fault in faults] == [True] * refused
+
+
+INTERFACES = """\
+    {"type":"CELL","name":"x","addr":"(C)","loc":"e,7:1,7:2","origName":"x","modp":"(I)"}
+    {"type":"VAR","name":"NAME","addr":"(V)","loc":"FILE,3:1,3:2","dtypep":"(T)","origName":"x"}
+  {"type":"IFACE","name":"bus","addr":"(I)","loc":"e,1:1,1:2"}
+    {"type":"IFACEREFDTYPE","name":"","addr":"(T)","loc":"e,3:1,3:2","ifacep":"(KIND)"}
+"""
+"""An instance of an interface, and a port."""
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "kind", "confused"),
+    [
+        ("x", "e", "J", True),
+        ("x", "e", "I", False),
+        ("x", "t", "I", True),
+        ("y", "t", "J", False),
+    ],
+)
+def test_no_interface_has_the_name_of_a_port_that_is_another(name: str, file: str, kind: str, confused: bool) -> None:
+    tree = INTERFACES.replace("NAME", name).replace("FILE", file).replace("KIND", kind)
+    faults = confused_interfaces(Elaborated(tree.encode(), FILES, []))
+    assert [fault.startswith("rtl/a.sv:7: the interface 'x'") for fault in faults] == [True] * confused
 
 
 @pytest.mark.parametrize(

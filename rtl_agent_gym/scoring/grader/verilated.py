@@ -19,7 +19,7 @@ import re
 import subprocess
 from collections import namedtuple
 
-from .compiled import HOSTILE, LOADED, READABLE, READS, SECRET, TOOLS, WORK, WRITES, below, short
+from .compiled import HOSTILE, READABLE, READS, TOOLS, WRITES, below, file_fault, short
 from .connections import letting_go
 from .options_files import FOREIGN_SOURCES, OPTIONS_FILES, elsewhere, has_hidden_main, with_listed
 from .sources import (
@@ -96,6 +96,14 @@ PORT_OR_INITIAL = re.compile(
 )
 """A connected port, or a variable's initial value; the lines inside have a deeper indentation."""
 INTERFACE = re.compile(rb'^  \{"type":"IFACE"[^\n]*\n(?:   [^\n]*\n)*', re.MULTILINE)
+IFACE = re.compile(rb'^  \{"type":"IFACE"[^\n]*?"addr":"(\(\w+\))"', re.MULTILINE)
+CELL = re.compile(
+    rb'"type":"CELL","name":"(?P<name>[^"]*)"[^\n]*"loc":"(?P<file>\w+),[^\n]*"modp":"(?P<label>\(\w+\))"'
+)
+"""An instance of a module or an interface."""
+REFERS = re.compile(rb'"type":"IFACEREFDTYPE"[^\n]*?"addr":"(\(\w+\))"[^\n]*"ifacep":"(\(\w+\))"')
+"""The type of a port that is an interface."""
+TYPED = re.compile(rb'"type":"VAR","name":"([^"]*)"[^\n]*?"loc":"(\w+),[^\n]*?"dtypep":"(\(\w+\))"')
 ROUTINE = re.compile(
     rb'^ {4}\{"type":"(?:FUNC|TASK)"[^\n]*?"addr":"(?P<label>\(\w+\))"[^\n]*\n(?: {4}[ \]][^\n]*\n)*', re.MULTILINE
 )
@@ -151,7 +159,6 @@ CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
 LOC = re.compile(rb'"loc":"(\w+),(\d+):')
 RESOLVED = {"$fopen", "$readmemh", "$readmemb"}
 """Tasks that `check_tree` judges by the file name that the compiler resolved, or refuses if there is none."""
-DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
 READ_MODES = (b"r", b"rb")
 
 Elaborated = namedtuple("Elaborated", "tree files read")
@@ -333,6 +340,21 @@ def shared_signals(design: Elaborated) -> list[str]:
     ]
 
 
+def confused_interfaces(design: Elaborated) -> list[str]:
+    """Reasons not to build a design with a hidden testbench: it has an interface with the name of a port
+    that is an interface of another type, or the testbench's. Verilator may take one for the other when it inlines.
+    """
+    own, interfaces, types = _own_files(design), set(IFACE.findall(design.tree)), dict(REFERS.findall(design.tree))
+    cells = [cell for cell in CELL.finditer(design.tree) if cell["label"] in interfaces]
+    ports = (port for port in TYPED.findall(design.tree) if port[2] in types)
+    named = {(name, types[label] if own.get(file) else b"") for name, file, label in ports}
+    return [
+        f"{_place(design, cell.start('name'))}: the interface {_name(cell)} has the name of a port that is another one"
+        for cell in cells
+        if own.get(cell["file"]) and any(cell["name"] == name and cell["label"] != kind for name, kind in named)
+    ]
+
+
 def steered(design: Elaborated) -> list[str]:
     """Reasons not to build a design with a hidden testbench: it ends the simulation, switches assertions, or
     draws random numbers as the testbench does.
@@ -405,25 +427,6 @@ def _place(design: Elaborated, at: int) -> str:
     line = design.tree.rfind(b"\n", 0, at)
     found = LOC.search(design.tree, line + 1)
     return f"{short(design.files.get(found[1].decode(), '?'))}:{int(found[2])}" if found else "?"
-
-
-def file_fault(task: str, path: str, *, reads: bool) -> tuple[bool, str | None]:
-    """Whether opening a file is a violation, and what is wrong with that; None if nothing is wrong."""
-    shown = repr(path)
-    places = {os.path.normpath(os.path.join(os.getcwd(), path)), os.path.realpath(path.replace("\0", "?"))}
-    secret = any(below(place, SECRET) for place in places)
-    if reads:
-        here = os.getcwd()
-        work = (*WORK, *([here] if here != "/" and not os.path.isabs(path) else []))
-        if secret or not all(below(place, work) for place in places):
-            return secret, f"{task} reads {shown}, which is none of the problem's files"
-        return False, None
-    if secret or path.endswith(LOADED):
-        return True, f"{task} opens {shown} for writing, which only the checker may"
-    if task == "$dumpfile":
-        waves = path.endswith(DUMPS) or "." not in os.path.basename(path)
-        return False, None if waves else f"$dumpfile writes {shown}, which is no waveform file; it cannot be watched"
-    return False, f"{task} opens {shown} for writing; in a program of Verilator's that cannot be watched"
 
 
 def looked_up(text: bytes, design: Elaborated, arguments: list[str], folder: str) -> list[str]:
@@ -500,6 +503,7 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
     violations, refusals = violations + reach.violations, refusals + reach.refusals
     if reach.mixed or driven:
         refusals += written_inputs(design) + reached_signals(design) + shared_signals(design) + steered(design)
+        refusals += confused_interfaces(design)
         refusals += used_files(design) + corruptions(design) + (replaced_inputs(design) if driven else [])
     return None, b"", violations, refusals
 

@@ -509,6 +509,19 @@ _BUS_DESIGN = (
 )
 
 
+_NAMESAKE = """interface fake; logic [7:0] req; endinterface
+module child(input logic clk);
+fake x();
+always @(posedge clk) x.req = 0;
+endmodule
+module fixed_priority_arbiter(bus x);
+assign x.grant = 0;
+child c(x.clk);
+endmodule
+"""
+"""Verilator 5.032 writes to the port of the module above, which it has inlined, not to the interface of its name."""
+
+
 def _on_bus(name: str, design: str, bus: str = _BUS) -> Attack:
     built = _on_verilator("", "", None, f"/code/rtl/bus.sv /src/tb.sv /code/{TARGET}").harness
     harness = {**built, "src/tb.sv": _ON_BUS}
@@ -523,6 +536,7 @@ REACHES += [
     Attack("a reference of its own, before the hidden one is looked up", 3, {TARGET: module("assign grant = 0;", after=f"{_SECOND.replace(';', f'; {THEFT}', 1)}\n")}, "'reference' would replace a part of the hidden testbench", ("testbench",), {**_APART, **shell(_FOUND)}, quick=True),
     Attack("a constant that the testbench imports, replaced", 3, {TARGET: module("assign grant = 0;", "localparam ROUNDS = 0;\n")}, None, ("testbench",), {**harness(_IMPORTING), **_FIRST}, quick=True),
     _on_bus("an interface's signal written, which the testbench writes", _BUS_DESIGN),
+    _on_bus("an interface's signal written by the name of another", _NAMESAKE),
     _on_bus("an interface's signal written by a handle, which the testbench writes", _BY_HANDLE),
     _on_bus("an interface that writes its signal, which the testbench writes", _BUS_DESIGN.replace("always @(posedge x.clk) x.req = 0;\n", ""), _BUSY),
 ]  # fmt: skip
