@@ -185,6 +185,12 @@ def test_comments_and_digits_are_no_hiding_places() -> None:
         assert list(CHECK["faults"](text, set(), {"X"})) != [], text
 
 
+def test_a_refused_text_is_told_what_it_may_have() -> None:
+    (fault,) = CHECK["faults"]('localparam [95:0] M = "Hello, World", N = "Hello", F = "rom.hex";', set(), set())
+    assert fault.endswith("other than of letters, digits and ._/-,")
+    assert list(CHECK["faults"]('import "DPI-C" function integer f();', set(), set())) == ["the text '\"DPI-C\"'"]
+
+
 def test_what_does_not_end_is_refused_and_read_once() -> None:
     for text in ("/* a /* b /* c", 'wire a; " \\" \\" \\"'):
         assert len(CHECK["PROSE"].findall(text)) == 1, text

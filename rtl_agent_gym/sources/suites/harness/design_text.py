@@ -65,8 +65,10 @@ def faults(text, allowed, macros):
     for match in PROSE.finditer(kept):
         if match[0].startswith("//") and match[0].endswith("\\"):
             yield "a backslash at the end of a comment"
-        if match[1] is not None and (match[1] in FOREIGN or not re.fullmatch(r"[\w./-]*", match[1])):
+        if match[1] in FOREIGN:
             yield f"the text {match[0]!r}"
+        elif match[1] is not None and not re.fullmatch(r"[\w./-]*", match[1]):
+            yield f"the text {match[0]!r}, other than of letters, digits and ._/-,"
     code = without_prose(kept)
     for match in [*JOINED.finditer(DIGITS.sub(" ", code)), *re.finditer(r"`(?![A-Za-z_])", code)]:
         yield f"the macro in {code[max(0, match.start() - 9) : match.end() + 9].strip()!r}"
