@@ -16,6 +16,7 @@ from functools import cached_property
 
 from ..problems.model import Problem
 from ..problems.paths import AGENT_FOLDERS, editable, path_fault, tree_fault
+from .used_by_tests import LOADED_UNASKED, ReadByYosys, is_header, is_program, is_the_tests
 
 _PYTHON = (".py", ".pyw", ".pyc")
 MAX_FILE = 16 << 20
@@ -25,34 +26,10 @@ MAX_COUNT = 5000
 MAX_FOLDERS, MAX_DEPTH = 5000, 64
 """Upper bound on the directories that one submission may create."""
 
-_LOADED_UNASKED = re.compile(
-    r"(?:conftest|sitecustomize|usercustomize|cocotb\w*|pytest\w*|_pytest|harness_library)\.py[cod]?"
-    r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
-    r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
-)
-"""Names of files that Python, pytest, the simulator or the runner load automatically."""
-_PROGRAM = re.compile(
-    r".+\.(?:py|pyw|sh|bash|pl|pm|rb|tcl|mk|make|cmake|js|c|cc|cpp|cxx|h|hpp|so|a|o)|(?:GNU)?[Mm]akefile.*|CMakeLists\.txt"
-    rf"|configure|{_LOADED_UNASKED.pattern}"
-)
-"""Names of a problem's files that hidden tests may run; a changed one would run with the tests' rights. Scripts with
-other names are recognised by ``#!``."""
 _SHELL = re.compile(r"""[$`;&|<>(){}\[\]*?!#'"]""")
 """Characters with a special meaning in a shell; Makefiles put the names of sources into commands."""
 _OPTION = re.compile(r"(?:^|[/\s])[-+@]")
 """Names of files that a compiler would take for options where a harness names its sources by ``*.sv``."""
-
-_C_FUNCTION = re.compile(r'"DPI(?:-C)?"')
-"""What begins the import of a C function. Yosys calls such functions, of any library, while it reads a design."""
-_IMPORT = re.compile(r"\bimport\b|``")
-"""Any import, also of a word that a macro puts together. Yosys knows no others than those of C functions."""
-_TEXT_MARK = '`"'
-"""With this mark, Yosys makes a text of what macros have in it, such as ``DPI-C`` or the name of a file."""
-_INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
-"""A file that Yosys includes; without a group, a macro has its name."""
-_STRING = re.compile(r'"([^"\n]*)"')
-_PROSE = (".md", ".txt", ".rst", ".py")
-"""Endings of files that Yosys reads only where a source names them."""
 
 
 @dataclass(frozen=True)
@@ -122,12 +99,13 @@ def sift(problem: Problem, files: Mapping[str, str | bytes], *, defended: bool =
     kept: dict[str, bytes] = {}
     violations: list[str] = []
     ignored: dict[str, str] = {}
-    programs = {path for path in problem.context if _is_the_tests(problem, path)}
+    programs = {path for path in problem.context if is_the_tests(problem, path)}
     folders = _above(programs)
-    yosys = _Yosys(problem, files)
+    yosys = ReadByYosys(problem, files)
     for path, content in sorted(files.items()):
         plain = path if path.isprintable() and not path_fault(path) else ascii(path)
-        if defended and (reason := _violation(problem, path) or yosys.fault(path, content)):
+        reason = _violation(problem, path) or ("" if is_given(problem, path, content) else yosys.fault(path))
+        if defended and reason:
             violations.append(f"{plain}: {reason}; it was left out")
         elif defended and (reason := _omission(problem, path, content, programs, folders)):
             ignored[path] = f"{plain}: {reason}"
@@ -158,75 +136,9 @@ def _violation(problem: Problem, path: str) -> str | None:
     place = posixpath.normpath(posixpath.join("/code", letters)).removeprefix("/code/").lstrip("/")
     if place in problem.harness:
         return "that is a file of the hidden tests"
-    if place.startswith("src/") and (place.endswith(_PYTHON) or _LOADED_UNASKED.fullmatch(posixpath.basename(place))):
+    if place.startswith("src/") and (place.endswith(_PYTHON) or LOADED_UNASKED.fullmatch(posixpath.basename(place))):
         return "it would be loaded beside the hidden tests"
     return None
-
-
-class _Yosys:
-    """What a submission makes Yosys do while it reads, which no guard watches, if the problem's harness runs Yosys."""
-
-    def __init__(self, problem: Problem, files: Mapping[str, str | bytes]) -> None:
-        self._problem = problem
-        used = any("yosys" in text for text in problem.harness.values())
-        contents = {**problem.context, **files} if used else {}
-        # Yosys leaves out carriage returns.
-        texts = {
-            path: (content if isinstance(content, str) else content.decode("latin-1")).replace("\r", "")
-            for path, content in contents.items()
-        }
-        strings = {path: _STRING.findall(text) for path, text in texts.items()}
-        named = {posixpath.basename(name) for names in strings.values() for name in names}
-        self._texts = {p: text for p, text in texts.items() if not p.endswith(_PROSE) or posixpath.basename(p) in named}
-        self._makes_texts = any(_TEXT_MARK in text for text in self._texts.values())
-        self._macros = self._makes_texts or any(self._hidden(path, strings[path]) for path in self._texts)
-        """Whether a macro could have the name of a hidden file."""
-
-    def fault(self, path: str, content: str | bytes) -> str | None:
-        """Why a file attacks the grader; None if it does not."""
-        if is_given(self._problem, path, content):
-            return None
-        text = self._texts.get(path, "")
-        if _C_FUNCTION.search(text) or (self._makes_texts and _IMPORT.search(text)):
-            return "imports a C function, which Yosys would call"
-        names = [match[1] for match in _INCLUDE.finditer(text)]
-        hidden = self._hidden(path, filter(None, names)) or (None in names and self._macros)
-        return "includes a file that is none of the problem's" if hidden else None
-
-    def _hidden(self, path: str, names: Iterable[str]) -> bool:
-        """Whether one of the names that occur in a file may lead to a hidden one."""
-        for name in names:
-            beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) in self._texts
-            place = posixpath.normpath(name)
-            inside = re.sub(r"\A(?:/|\.\./)+(?:code/)?", "", place)
-            if not beside and (inside.startswith(("src/", "proc/")) or f"src/{place}" in self._problem.harness):
-                return True
-        return False
-
-
-def _is_program(path: str, content: str | bytes) -> bool:
-    begins = content.startswith("#!") if isinstance(content, str) else content.startswith(b"#!")
-    return begins or _PROGRAM.fullmatch(posixpath.basename(path)) is not None
-
-
-def _is_header(problem: Problem, path: str) -> bool:
-    """Whether a file may be a header of Verilog, and not of C: where the problem is no repository, which has both."""
-    return path.endswith(".h") and not problem.checkout
-
-
-def _is_the_tests(problem: Problem, path: str) -> bool:
-    """Whether a given file is no target, and the hidden tests may run it, or read it: they name it, and it is not in
-    ``rtl/``.
-    """
-    if path in problem.targets:
-        return False
-    if _is_program(path, problem.context[path]):
-        return not _is_header(problem, path)
-    if problem.checkout or path.startswith("rtl/"):
-        return False
-    name = posixpath.basename(path)
-    named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?!\.?[\w-])")
-    return "." in name and any(map(named.search, problem.harness.values()))
 
 
 def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[str], folders: Set[str]) -> str | None:
@@ -236,7 +148,7 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
         return f"{fault}; a file with such a name is not copied"
     if not editable(problem, path):
         return "not a file that may be changed"
-    beside = (problem.checkout or programs) and _is_program(path, content) and not _is_header(problem, path)
+    beside = (problem.checkout or programs) and is_program(path, content) and not is_header(problem, path)
     if path in programs or (beside and path not in problem.targets):
         return None if is_given(problem, path, content) else "the files that the tests run or read are graded as given"
     if path in folders or not programs.isdisjoint(_above([path])):
@@ -251,7 +163,7 @@ def _omission(problem: Problem, path: str, content: str | bytes, programs: Set[s
         return "a compiler would take a file of this name for an option"
     if path.endswith(_PYTHON):  # no open harness runs a submitted program
         return "Python files are not copied to where the tests run"
-    if _LOADED_UNASKED.fullmatch(posixpath.basename(path)):
+    if LOADED_UNASKED.fullmatch(posixpath.basename(path)):
         return "a checker would load a file of this name automatically"
     return None
 

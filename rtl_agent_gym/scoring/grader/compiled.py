@@ -32,8 +32,6 @@ _SEPARATORS = {":", "|"}
 """Separators in the policy for `wall.c`, which no name in it may contain."""
 LONGEST_NAME = 200
 """Bytes of a file name that every file system accepts."""
-DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
-"""Endings of waveform files."""
 LIBRARIES = ("/usr", "/opt", "/venv", "/src")
 """Folders from which the simulator may load VPI modules: the image's and the harness's."""
 
@@ -114,25 +112,6 @@ METHODS = ("$ivl_",)
 def below(path: str, folders: tuple[str, ...]) -> bool:
     """Whether a path is one of the folders or is inside one."""
     return any(path == folder or path.startswith(folder + "/") for folder in folders)
-
-
-def file_fault(task: str, path: str, *, reads: bool) -> tuple[bool, str | None]:
-    """Whether opening a file is a violation, and what is wrong with that; None if nothing is wrong."""
-    shown = repr(path)
-    places = {os.path.normpath(os.path.join(os.getcwd(), path)), os.path.realpath(path.replace("\0", "?"))}
-    secret = any(below(place, SECRET) for place in places)
-    if reads:
-        here = os.getcwd()
-        work = (*WORK, *([here] if here != "/" and not os.path.isabs(path) else []))
-        if secret or not all(below(place, work) for place in places):
-            return secret, f"{task} reads {shown}, which is none of the problem's files"
-        return False, None
-    if secret or path.endswith(LOADED):
-        return True, f"{task} opens {shown} for writing, which only the checker may"
-    if task == "$dumpfile":
-        waves = path.endswith(DUMPS) or "." not in os.path.basename(path)
-        return False, None if waves else f"$dumpfile writes {shown}, which is no waveform file; it cannot be watched"
-    return False, f"{task} opens {shown} for writing; in a program of Verilator's that cannot be watched"
 
 
 def short(path: str) -> str:

@@ -1,4 +1,6 @@
-"""What is around a build of Verilator's: its arguments, also in files (``-f``), and the folder of the build."""
+"""What is around a build of Verilator's: its arguments, also in files (``-f``), the folder of the build, and the files
+that the program opens.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import os
 import re
 
 from . import compiled, sources
-from .compiled import below, short
+from .compiled import LOADED, SECRET, WORK, below, short
 
 OPTIONS_FILES = ("f", "F")
 """The options that name such a file."""
@@ -69,6 +71,8 @@ CLIPPED += "".join(
 )
 CLIPPED += "#endif\n"
 """What is after ``verilated.h``, whose functions write the bits beyond the end of a part of a vector to memory."""
+DUMPS = (".vcd", ".fst", ".lxt", ".lxt2", ".lx2", ".evcd", ".fsdb", ".vcd.gz")
+"""Endings of waveform files."""
 COMMENT = re.compile(r"^[ \t]*//.*", re.MULTILINE)
 
 
@@ -170,3 +174,22 @@ def prepare(arguments: list[str]) -> list[str]:
     except OSError as error:
         return [f"{short(os.path.realpath(folder))}: Verilator cannot build in this folder ({error.strerror})"]
     return []
+
+
+def file_fault(task: str, path: str, *, reads: bool) -> tuple[bool, str | None]:
+    """Whether opening a file is a violation, and what is wrong with that; None if nothing is wrong."""
+    shown = repr(path)
+    places = {os.path.normpath(os.path.join(os.getcwd(), path)), os.path.realpath(path.replace("\0", "?"))}
+    secret = any(below(place, SECRET) for place in places)
+    if reads:
+        here = os.getcwd()
+        work = (*WORK, *([here] if here != "/" and not os.path.isabs(path) else []))
+        if secret or not all(below(place, work) for place in places):
+            return secret, f"{task} reads {shown}, which is none of the problem's files"
+        return False, None
+    if secret or path.endswith(LOADED):
+        return True, f"{task} opens {shown} for writing, which only the checker may"
+    if task == "$dumpfile":
+        waves = path.endswith(DUMPS) or "." not in os.path.basename(path)
+        return False, None if waves else f"$dumpfile writes {shown}, which is no waveform file; it cannot be watched"
+    return False, f"{task} opens {shown} for writing; in a program of Verilator's that cannot be watched"

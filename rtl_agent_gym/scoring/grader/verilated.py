@@ -19,9 +19,9 @@ import re
 import subprocess
 from collections import namedtuple
 
-from .compiled import HOSTILE, READABLE, READS, TOOLS, WRITES, below, file_fault, short
+from .compiled import HOSTILE, READABLE, READS, TOOLS, WRITES, below, short
 from .connections import letting_go
-from .options_files import FOREIGN_SOURCES, OPTIONS_FILES, elsewhere, has_hidden_main, with_listed
+from .options_files import FOREIGN_SOURCES, OPTIONS_FILES, elsewhere, file_fault, has_hidden_main, with_listed
 from .sources import (
     APART,
     CLAIMED,

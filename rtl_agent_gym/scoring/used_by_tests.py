@@ -1,0 +1,98 @@
+"""Which files a problem's hidden tests run or read themselves, without a compiler that the guard watches."""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Mapping
+
+from ..problems.model import Problem
+
+LOADED_UNASKED = re.compile(
+    r"(?:conftest|sitecustomize|usercustomize|cocotb\w*|pytest\w*|_pytest|harness_library)\.py[cod]?"
+    r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
+    r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
+)
+"""Names of files that Python, pytest, the simulator or the runner load automatically."""
+_PROGRAM = re.compile(
+    r".+\.(?:py|pyw|sh|bash|pl|pm|rb|tcl|mk|make|cmake|js|c|cc|cpp|cxx|h|hpp|so|a|o)|(?:GNU)?[Mm]akefile.*|CMakeLists\.txt"
+    rf"|configure|{LOADED_UNASKED.pattern}"
+)
+"""Names of a problem's files that hidden tests may run; a changed one would run with the tests' rights. Scripts with
+other names are recognised by ``#!``."""
+_C_FUNCTION = re.compile(r'"DPI(?:-C)?"')
+"""What begins the import of a C function. Yosys calls such functions, of any library, while it reads a design."""
+_IMPORT = re.compile(r"\bimport\b|``")
+"""Any import, also of a word that a macro puts together. Yosys knows no others than those of C functions."""
+_TEXT_MARK = '`"'
+"""With this mark, Yosys makes a text of what macros have in it, such as ``DPI-C`` or the name of a file."""
+_INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
+"""A file that Yosys includes; without a group, a macro has its name."""
+_STRING = re.compile(r'"([^"\n]*)"')
+_PROSE = (".md", ".txt", ".rst", ".py")
+"""Endings of files that Yosys reads only where a source names them."""
+
+
+def is_program(path: str, content: str | bytes) -> bool:
+    """Whether a file may be a program, or loaded by one, by its name or its first line."""
+    begins = content.startswith("#!") if isinstance(content, str) else content.startswith(b"#!")
+    return begins or _PROGRAM.fullmatch(posixpath.basename(path)) is not None
+
+
+def is_header(problem: Problem, path: str) -> bool:
+    """Whether a file may be a header of Verilog, and not of C: where the problem is no repository, which has both."""
+    return path.endswith(".h") and not problem.checkout
+
+
+def is_the_tests(problem: Problem, path: str) -> bool:
+    """Whether a given file is no target, and the hidden tests may run it, or read it: they name it, and it is not in
+    ``rtl/``.
+    """
+    if path in problem.targets:
+        return False
+    if is_program(path, problem.context[path]):
+        return not is_header(problem, path)
+    if problem.checkout or path.startswith("rtl/"):
+        return False
+    name = posixpath.basename(path)
+    named = re.compile(rf"(?<![\w.-]){re.escape(name)}(?!\.?[\w-])")
+    return "." in name and any(map(named.search, problem.harness.values()))
+
+
+class ReadByYosys:
+    """What a submission makes Yosys do while it reads, which no guard watches, if the problem's harness runs Yosys."""
+
+    def __init__(self, problem: Problem, files: Mapping[str, str | bytes]) -> None:
+        self._problem = problem
+        used = any("yosys" in text for text in problem.harness.values())
+        contents = {**problem.context, **files} if used else {}
+        # Yosys leaves out carriage returns.
+        texts = {
+            path: (content if isinstance(content, str) else content.decode("latin-1")).replace("\r", "")
+            for path, content in contents.items()
+        }
+        strings = {path: _STRING.findall(text) for path, text in texts.items()}
+        named = {posixpath.basename(name) for names in strings.values() for name in names}
+        self._texts = {p: text for p, text in texts.items() if not p.endswith(_PROSE) or posixpath.basename(p) in named}
+        self._makes_texts = any(_TEXT_MARK in text for text in self._texts.values())
+        self._macros = self._makes_texts or any(self._hidden(path, strings[path]) for path in self._texts)
+        """Whether a macro could have the name of a hidden file."""
+
+    def fault(self, path: str) -> str | None:
+        """Why a file that was not given attacks the grader; None if it does not."""
+        text = self._texts.get(path, "")
+        if _C_FUNCTION.search(text) or (self._makes_texts and _IMPORT.search(text)):
+            return "imports a C function, which Yosys would call"
+        names = [match[1] for match in _INCLUDE.finditer(text)]
+        hidden = self._hidden(path, filter(None, names)) or (None in names and self._macros)
+        return "includes a file that is none of the problem's" if hidden else None
+
+    def _hidden(self, path: str, names: Iterable[str]) -> bool:
+        """Whether one of the names that occur in a file may lead to a hidden one."""
+        for name in names:
+            beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) in self._texts
+            place = posixpath.normpath(name)
+            inside = re.sub(r"\A(?:/|\.\./)+(?:code/)?", "", place)
+            if not beside and (inside.startswith(("src/", "proc/")) or f"src/{place}" in self._problem.harness):
+                return True
+        return False
