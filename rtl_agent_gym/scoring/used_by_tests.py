@@ -29,6 +29,7 @@ _TEXT_MARK = '`"'
 _INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
 """A file that Yosys includes; without a group, a macro has its name."""
 _STRING = re.compile(r'"([^"\n]*)"')
+_HIDDEN = re.compile(r"(?:/|\.\./)+(?:code/)?(?:src|proc)/")
 _PROSE = (".md", ".txt", ".rst", ".py")
 """Endings of files that Yosys reads only where a source names them."""
 
@@ -92,7 +93,7 @@ class ReadByYosys:
         for name in names:
             beside = posixpath.normpath(posixpath.join(posixpath.dirname(path), name)) in self._texts
             place = posixpath.normpath(name)
-            inside = re.sub(r"\A(?:/|\.\./)+(?:code/)?", "", place)
-            if not beside and (inside.startswith(("src/", "proc/")) or f"src/{place}" in self._problem.harness):
+            hidden = _HIDDEN.match(place) or not {place, f"src/{place}"}.isdisjoint(self._problem.harness)
+            if hidden and not beside:
                 return True
         return False

@@ -86,6 +86,7 @@ def test_a_design_for_yosys_imports_no_c_functions(content: str | bytes) -> None
         '`inc\rlude"/code/src/gold.sv"',
         '`include "../../src/gold.sv"',
         '`include "gold.sv"',
+        '`include "src/gold.sv"',
         '`define GOLD "/src/gold.sv"\n`include `GOLD',
         '`define GOLD gold\n`include `"/src/`GOLD.sv`"',
         '`include "/code/docs/gold.md"',
@@ -104,6 +105,7 @@ def test_a_design_for_yosys_includes_no_hidden_file(content: str) -> None:
 def test_a_design_for_yosys_includes_its_own_files() -> None:
     files = {
         TARGET: '`include "defs.vh"\n`include "/code/rtl/gold.sv"\n`include "../rtl/src/a.vh"\n`include "gold.sv"',
+        "rtl/proc/a.sv": '`include "proc/b.vh"',
         "rtl/gold.sv": '`define P "defs.vh"\n`include `P\n`define J(a, b) a``b',
         "docs/notes.md": 'Without `import "DPI-C"`, and with `"gold"`; see `include "/src/gold.sv"`.',
         "verif/test.py": "import cocotb",
