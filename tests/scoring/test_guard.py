@@ -377,6 +377,59 @@ endmodule
         assert (score.passed, score.violations) == (passes, []), score.reason
 
 
+ZERO = HEADER + "assign sum = 0;\nendmodule\n"
+READS_BACK = """
+import cocotb
+from cocotb.triggers import Timer
+
+@cocotb.test()
+async def test_sum(dut):
+    for a, b in ((1, 2), (200, 100)):
+        dut.clk.value, dut.a.value, dut.b.value = 0, a, b
+        await Timer(5, unit="ns")
+        dut.clk.value = 1
+        await Timer(5, unit="ns")
+        assert dut.sum.value == int(dut.a.value) + int(dut.b.value)
+"""
+
+
+@pytest.mark.docker
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("design", "passes", "refused"),
+    [
+        (GOLDEN, True, False),
+        (GOLDEN.replace("input logic [7:0]", "input var logic [7:0]"), True, False),
+        (inside("pullup (clk);\ninitial begin $dumpvars(0, a); $monitor(b); end", GOLDEN), True, False),
+        (ZERO, False, False),
+        (inside("initial begin force a = 0; force b = 0; end", ZERO), False, True),
+        (
+            inside("low one(a), two(b);", ZERO) + "module low(input [7:0] x); initial force x = 0; endmodule\n",
+            False,
+            True,
+        ),
+        (
+            inside("low one(a), two(b);", ZERO) + "module low(output reg [7:0] x); always #1 x = 0; endmodule\n",
+            False,
+            True,
+        ),
+        (inside("reg [7:0] z; always begin #1 z = 1; #1 z = 0; end\nassign a = z, b = z;", ZERO), False, True),
+        (
+            inside("always @(a, b) begin a = 0; b = 0; end", ZERO.replace("input logic [7", "input var logic [7")),
+            False,
+            True,
+        ),
+        ('`line 1 "/src/tb.sv" 0\n' + inside("initial begin force a = 0; force b = 0; end", ZERO), False, True),
+    ],
+)
+async def test_a_design_does_not_write_what_cocotb_reads_back(
+    scorer: Scorer, design: str, passes: bool, refused: bool
+) -> None:
+    score = await scorer.score(make_problem(harness={"src/test_adder.py": READS_BACK}), {TARGET: design})
+    assert (score.passed, score.violations) == (passes, []), score.reason
+    assert ("writes its input 'a', which the tests may read back" in score.reason) == refused, score.reason
+
+
 @pytest.mark.docker
 async def test_a_design_uses_no_macro_of_a_hidden_testbench(scorer: Scorer) -> None:
     bench = "`define SUM(a, b) ((a) + (b))\n" + BENCH

@@ -9,6 +9,7 @@ the testbench that is not connected to one of the design's ports, whatever name 
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import os
 import re
@@ -74,6 +75,8 @@ RANDOM = re.compile(rb'\$(?:random"(?!(?: \d+)?, [^"])|urandom(?:_range)?"|mti_(
 """Functions that draw from a generator that all modules share. For `$random` that is so without a seed, also where it
 is called as a task or in a continuous assignment, but for `$urandom` even with one.
 """
+OPERAND = re.compile(rb"(?<!\w)[A-Za-z]+_?0x[\da-f]+(?:_\d+)?(?!\w)")
+"""Any signal or functor, or the end of a net that nothing drives (``o0x…``)."""
 DRIVEN = re.compile(rb"input port (.*) is coerced to inout")
 READS_FILES = re.compile(
     rb"\$(?:f(?:open|close|gets|getc|read|scanf|seek|tell|eof|error)|s?readmem|sdf_|rewind|ungetc|ivlh_)"
@@ -159,6 +162,54 @@ def benches_files(path: str, found: Sequence[str]) -> str:
 
 def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
+
+
+def written_inputs(path: str) -> list[str]:
+    """Where a design that is tested from outside, by cocotb, writes or drives inputs of its top module, as ``file:line:
+    reason``. What a test reads back from such an input is not what it has driven.
+    """
+    text, files = read_compiled(path)
+    inputs, variables = dict[bytes, tuple[re.Match[bytes], bytes]](), False
+    for section in text.split(b"\nS_")[1:]:
+        top = SCOPE.fullmatch(b"S_" + section.partition(b"\n")[0])
+        if top is None or top["kind"] != b"module" or top["parent"]:
+            continue
+        ports = set[bytes]()
+        for line in section.split(b"\n"):
+            if found := PORT.match(line):
+                ports |= {found[2]} if found[1] == b"INPUT" else set()
+            elif line.startswith(b"v") and (found := SIGNAL.match(line)):
+                array = (OPERAND.findall(found[4]) or [b""])[0]
+                if found[3] in ports:
+                    inputs[found[1]] = top, found[3]
+                    variables |= found[2] != b"net"
+                elif not found[3] and array in inputs:
+                    inputs[found[1]] = inputs[array]
+    kinds = [b"%"] if variables else [b"%force", b"%vpi_"]  # only these write nets
+    lines = (kind + rest.partition(b"\n")[0] for kind in kinds for rest in text.split(b"\n    " + kind)[1:])
+    written = {label for line in lines for label in _written(b"    " + line)}
+
+    def signal(label: bytes) -> re.Match[bytes] | None:
+        at = text.find(b"\n%s " % label) + 1
+        return SIGNAL.match(text[at : text.find(b"\n", at)]) if at else None
+
+    @functools.cache
+    def end(label: bytes) -> bytes:
+        """What drives a net; aliases of a net have the same."""
+        found = signal(label)
+        return (OPERAND.findall(found[4]) or [label])[-1] if found and found[2] == b"net" else label
+
+    owners = inputs | {end(label): of for label, of in inputs.items()}
+    faults = [owners[end(label)] for label in written if end(label) in owners]
+    for label, of in inputs.items():
+        driver = signal(end(label))
+        constant = driver is not None and driver[2] == b"functor" and not OPERAND.search(driver[4])
+        faults += [] if end(label) == label or constant else [of]
+    return [
+        f"{short(files[int(top['file'])])}:{int(top['line'])}: {_shown(top['name'])} writes its input {_shown(name)},"
+        " which the tests may read back"
+        for top, name in dict.fromkeys(faults)
+    ]
 
 
 def driven_inputs(warnings: Iterable[bytes]) -> list[str]:

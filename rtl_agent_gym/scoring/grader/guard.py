@@ -51,6 +51,10 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
             bench = benches_files(design, line.named)
         waves = bench == "all" and line.settings.get("waves")  # of a testbench beside which a design records none
         arguments = [*arguments, "-none"] if silent and not waves else arguments
+        if bench in ("", "own") and line.settings["testbench"] and any("cocotb" in word for word in arguments):
+            from .connections import written_inputs
+
+            refusals += written_inputs(design)
         beside = line.settings["testbench"] and line.settings["includes"]
         if beside:
             refusals += [NO_FILES] if bench.endswith("-") else [UNJUDGED] if not bench and has_hidden(design) else []
