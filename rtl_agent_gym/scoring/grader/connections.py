@@ -383,7 +383,10 @@ class _Compiled:
             if not signals + own or not any(self._drives(label, own=False) for label in drivers):
                 continue
             names = {found[3] for _, found in joined.get(net, ())}
-            names |= {self._signals[label][1][3] for label in drivers if label in self._signals} - {None}
+            behind = [self._signals[label][1] for label in drivers if label in self._signals]
+            parts = [label for found in behind if found[2] == b"part" for label in SOURCE.findall(found[4])]
+            behind += [self._signals[label][1] for label in parts if label in self._signals]
+            names |= {found[3] for found in behind} - {None}
             lets_go = any(not words or None in names or not words.isdisjoint(names) for words in self._lets_go)
             if lets_go and net in islands.values():
                 continue

@@ -136,5 +136,12 @@ endmodule
         .replace(".over(over)", ".over(bus)")
         .replace("wire [7:0] grant,", "tri [7:0] bus; assign bus = clk ? 8'bz : over;\n    wire [7:0] grant,"),
     ),
+    "a part of a bus that goes both ways": (
+        "module Top(input clk, input [7:0] req, inout [7:0] over, output [7:0] grant);\n"
+        "assign over = clk ? req : 8'bz, grant = over;\nendmodule\n",
+        bench(inside="own = 8'hzz;")
+        .replace(".over(over)", ".over(bus[15:8])")
+        .replace("wire [7:0] grant,", "reg [7:0] own; wire [15:0] bus; assign bus[15:8] = own;\n    wire [7:0] grant,"),
+    ),
 }
 """Right designs, and the testbench beside them."""
