@@ -383,10 +383,7 @@ class _Compiled:
             if not signals + own or not any(self._drives(label, own=False) for label in drivers):
                 continue
             names = {found[3] for _, found in joined.get(net, ())}
-            behind = [self._signals[label][1] for label in drivers if label in self._signals]
-            parts = [label for found in behind if found[2] == b"part" for label in SOURCE.findall(found[4])]
-            behind += [self._signals[label][1] for label in parts if label in self._signals]
-            names |= {found[3] for found in behind} - {None}
+            names |= {self._signals[label][1][3] for label in self._behind(drivers)} - {None}
             lets_go = any(not words or None in names or not words.isdisjoint(names) for words in self._lets_go)
             if lets_go and net in islands.values():
                 continue
@@ -400,6 +397,17 @@ class _Compiled:
                 scope, signal = (signals + own)[0]
                 module = self._module(scope) or self._scopes[scope]
                 yield module, f"{_shown(module['name'])} drives or joins the net {_shown(signal[3] or b'?')}"
+
+    def _behind(self, drivers: Iterable[bytes]) -> set[bytes]:
+        """Some drivers, and the signals whose bits come through them unchanged."""
+        found, left = set[bytes](), list(drivers)
+        while left:
+            if (label := left.pop()) in self._signals and label not in found:
+                found.add(label)
+                signal = self._signals[label][1]
+                wired = signal[2] in (b"part", b"concat") or signal[4].startswith(b"BUFZ")
+                left += SOURCE.findall(signal[4]) if wired else []
+        return found
 
     def _drives(self, label: bytes, *, own: bool) -> bool:
         """Whether a driver is a variable or functor, not a constant, of the design (`own`) or of the testbench."""

@@ -75,6 +75,11 @@ REACHING = {
 }
 """By what they do: the design and the testbench."""
 
+BOTH_WAYS = """\
+module Top(input clk, input [7:0] req, inout [7:0] over, output [7:0] grant);
+    assign over = clk ? req : 8'bz, grant = over;
+endmodule
+"""
 HONEST = {
     "variables of its own outside of modules, and a package": (
         "logic [7:0] mine;\npackage low; function automatic logic [7:0] of(input logic [7:0] x); return x & -x; "
@@ -136,9 +141,14 @@ endmodule
         .replace(".over(over)", ".over(bus)")
         .replace("wire [7:0] grant,", "tri [7:0] bus; assign bus = clk ? 8'bz : over;\n    wire [7:0] grant,"),
     ),
+    "a bus that goes both ways, of what another module lets go": (
+        BOTH_WAYS,
+        bench("module stimuli(output reg [3:0] own); initial own = 4'hz; endmodule")
+        .replace(".over(over)", ".over(bus)")
+        .replace("wire [7:0] grant,", "wire [3:0] n; stimuli s(n); wire [7:0] bus = {n, n};\n    wire [7:0] grant,"),
+    ),
     "a part of a bus that goes both ways": (
-        "module Top(input clk, input [7:0] req, inout [7:0] over, output [7:0] grant);\n"
-        "assign over = clk ? req : 8'bz, grant = over;\nendmodule\n",
+        BOTH_WAYS,
         bench(inside="own = 8'hzz;")
         .replace(".over(over)", ".over(bus[15:8])")
         .replace("wire [7:0] grant,", "reg [7:0] own; wire [15:0] bus; assign bus[15:8] = own;\n    wire [7:0] grant,"),
