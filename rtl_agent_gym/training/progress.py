@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,14 +21,20 @@ logger = logging.getLogger(__name__)
 BARS = "▁▂▃▄▅▆▇█"
 
 
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))  # rich's own method would end the process
+
+
 class Progress:
     """Prints the steps of a run to stderr; `total` is their number. Leaving the context ends the live line.
 
-    Once stderr cannot be written, as after its terminal was closed, nothing more is shown, and the run continues.
+    Once stderr cannot be written, as after its terminal was closed or the reader of its pipe, such as tee, ended,
+    nothing more is shown, and the run continues.
     """
 
     def __init__(self, total: int) -> None:
-        self.console = Console(stderr=True)
+        self.console: Console = _Console(stderr=True)
         self._total = total
         self._status = Status("", console=self.console)
         self._played, self._episodes, self._step = 0, 0, 0

@@ -348,6 +348,20 @@ def test_a_run_goes_on_after_its_terminal_was_closed(
     assert "nothing more is shown" in caplog.text
 
 
+def test_a_run_goes_on_after_the_reader_of_its_pipe_ended(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with contextlib.suppress(OSError), os.fdopen(writer, "w") as pipe:
+        monkeypatch.setattr(sys, "stderr", pipe)
+        with Progress(2) as progress:
+            progress.print("a line")
+            progress.step_done(0, {"time/total": 1.0})
+        monkeypatch.undo()
+    assert caplog.text.count("nothing more is shown") == 1
+
+
 async def test_a_run_inside_a_running_loop_makes_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="event loop"):
         launch.train({"engine": "local", "log_path": str(tmp_path / "run")}, recipes=[SMALL])
