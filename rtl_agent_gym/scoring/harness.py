@@ -28,6 +28,7 @@ from .grader.measures import MOST_ADDED
 from .grader.messages import GradingRequest, Report, ServiceReport, ServiceRequest
 from .static_stages import is_hdl
 from .submission import SubmittedFiles
+from .used_by_tests import driven_inputs
 
 TIME_LIMIT = 600.0
 """Seconds for each service of a harness, as in the official runner."""
@@ -135,7 +136,7 @@ async def run_harness(
         request: GradingRequest = {
             "seconds": timeout,
             "settings": vars(defences or Defences())
-            | {"checkout": bool(problem.checkout), "waves": _reads_waves(problem)},
+            | {"checkout": bool(problem.checkout), "waves": _reads_waves(problem), "inputs": driven_inputs(problem)},
             "services": [service_request(service, problem, seed, services.index(service)) for _, service in group],
             "lint": _lint_command(services, submission) if lint and not runs and not foreign else None,
         }

@@ -1,4 +1,6 @@
-"""Which files a problem's hidden tests run or read themselves, without a compiler that the guard watches."""
+"""Which files a problem's hidden tests run or read themselves, without a compiler that the guard watches, and which
+inputs they drive.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,16 @@ _INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
 """A file that Yosys includes; without a group, a macro has its name."""
 _STRING = re.compile(r'"([^"\n]*)"')
 _HIDDEN = re.compile(r"(?:/|\.\./)+(?:code/)?(?:src|proc)/")
+_DRIVEN = re.compile(
+    r"\bdut\.([A-Za-z]\w*)\.(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*[01]\s*(?:[#)\n]|\Z))"
+    r"|\bClock\(\s*dut\.([A-Za-z]\w*)"
+)
+"""A signal that a test drives with more than 0 or 1, by which tests initialise outputs, too."""
+_WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
+_DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b|inout\b)", re.IGNORECASE)
+_PORTS = re.compile(r"\b(in|out|inout)(?:put)?\b((?:(?!\b(?:in|out)put\b|\binout\b).)*)", re.IGNORECASE)
+_LIST_ITEM = re.compile(r"\s*(?:[-*|`]|\d+[.)])[\W\d]*(\w+)(.*)")
+_HEADING = re.compile(r"\s*(?:#|[-*\d.)\s]*\*\*[^*]*\*\*:?\s*$|.*:\s*$)")
 _PROSE = (".md", ".txt", ".rst", ".py")
 """Endings of files that Yosys reads only where a source names them."""
 
@@ -97,3 +109,27 @@ class ReadByYosys:
             if hidden and not beside:
                 return True
         return False
+
+
+def driven_inputs(problem: Problem) -> list[str]:
+    """Signals that the hidden Python tests drive, and that the task calls inputs wherever it lists or declares them.
+
+    A test may read such an input back, and expect what belongs to it, whatever direction the design gives the port.
+    """
+    texts = [text for path, text in problem.harness.items() if path.endswith(".py")]
+    names = {first or second for text in texts for first, second in _DRIVEN.findall(text)}
+    ways: dict[str, set[str]] = {name: set() for name in names}
+    for text in (problem.prompt, *problem.context.values()) if names else ():
+        heading = ""
+        for line in text.splitlines():
+            item, way = _LIST_ITEM.match(line), _WAY.search(line)
+            if _DECLARATION.match(line) and not names.isdisjoint(re.findall(r"\w+", line)):
+                for ports in _PORTS.finditer(line):
+                    for name in names.intersection(re.findall(r"\w+", ports[2])):
+                        ways[name].add(ports[1].lower())
+            elif item and item[1] in names:
+                own = _WAY.search(item[2])
+                ways[item[1]].add(own[1].lower() if own else heading)
+            elif way and _HEADING.match(line):
+                heading = way[1].lower()
+    return sorted(name for name, found in ways.items() if found - {""} == {"in"})

@@ -378,6 +378,7 @@ endmodule
 
 
 ZERO = HEADER + "assign sum = 0;\nendmodule\n"
+HIDES = "module adder(input logic clk, output logic [8:0] sum);\nassign sum = 0;\nendmodule\n"
 READS_BACK = """
 import cocotb
 from cocotb.triggers import Timer
@@ -419,6 +420,13 @@ async def test_sum(dut):
             False,
             True,
         ),
+        (
+            inside("always @(a, b) begin a = 0; b = 0; end", ZERO.replace("input logic [7", "output logic [7")),
+            False,
+            True,
+        ),
+        (inside("wire [7:0] a = clk ? 1 : 2, b = a;", HIDES), False, True),
+        (GOLDEN.replace("input logic [7", "output logic [7"), True, False),  # as in the official grading
         ('`line 1 "/src/tb.sv" 0\n' + inside("initial begin force a = 0; force b = 0; end", ZERO), False, True),
     ],
 )
@@ -427,7 +435,7 @@ async def test_a_design_does_not_write_what_cocotb_reads_back(
 ) -> None:
     score = await scorer.score(make_problem(harness={"src/test_adder.py": READS_BACK}), {TARGET: design})
     assert (score.passed, score.violations) == (passes, []), score.reason
-    assert ("writes its input 'a', which the tests may read back" in score.reason) == refused, score.reason
+    assert ("writes its input '" in score.reason) == refused, score.reason
 
 
 @pytest.mark.docker

@@ -6,6 +6,7 @@ import pytest
 
 from rtl_agent_gym.scoring import submission
 from rtl_agent_gym.scoring.submission import MAX_FILE, sift
+from rtl_agent_gym.scoring.used_by_tests import driven_inputs
 
 from .conftest import GOLDEN, TARGET, make_problem
 
@@ -185,3 +186,24 @@ def test_what_the_tests_run_or_read_is_graded_as_given() -> None:
     kept = ("verif/Makefile", "verif/model.py", "verif/rows.hex", "verif/tb.sv")
     assert all(found.tree[path] == given[path].encode() for path in kept)
     assert set(sift(problem.model_copy(update={"targets": tuple(given)}), changed).files) == set(changed)
+
+
+def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> None:
+    """Tests initialise outputs, too, and texts mention them beside inputs."""
+    names = ("a", "b", "clk", "mode", "sel", "serial", "sum", "done", "busy", "step", "known")
+    lines = [f"dut.{name}.value = random.randint(0, 9)" for name in names if name not in ("clk", "busy")]
+    tests = "\n".join([*lines, "Clock(dut.clk, 10)", "dut.busy.value = 0  # idle", "dut.rst.setimmediatevalue(1)"])
+    prompt = """Write `sum`, whose inputs are added.
+
+    module adder(input clk, input logic [7:0] a, b, output logic [8:0] sum);
+    ### Data Inputs
+    1. **sel([2:0])**: Selection.
+    2. `serial`: Serial data, which appears at an output later.
+    - mode (2 bits): Input that chooses the output.
+    ### Outputs
+    | step | 4 | Step |
+    - **busy**: Input is not accepted.
+    """
+    rtl = "module sub(\n    input [7:0] known,\n    output done);\nendmodule\nmodule x(\n    input done);\nendmodule\n"
+    problem = make_problem(prompt=prompt, context={"rtl/sub.sv": rtl}, harness={"src/test_adder.py": tests})
+    assert driven_inputs(problem) == ["a", "b", "clk", "known", "mode", "sel"]

@@ -164,9 +164,11 @@ def _digest(text: bytes) -> str:
     return hashlib.sha256(text).hexdigest()
 
 
-def written_inputs(path: str) -> list[str]:
+def written_inputs(path: str, names: Sequence[str]) -> list[str]:
     """Where a design that is tested from outside, by cocotb, writes or drives inputs of its top module, as ``file:line:
     reason``. What a test reads back from such an input is not what it has driven.
+
+    Signals of the top module with one of `names` count as inputs, whatever the design declares.
     """
     text, files = read_compiled(path)
     inputs, variables = dict[bytes, tuple[re.Match[bytes], bytes]](), False
@@ -174,7 +176,7 @@ def written_inputs(path: str) -> list[str]:
         top = SCOPE.fullmatch(b"S_" + section.partition(b"\n")[0])
         if top is None or top["kind"] != b"module" or top["parent"]:
             continue
-        ports = set[bytes]()
+        ports = {name.encode() for name in names}
         for line in section.split(b"\n"):
             if found := PORT.match(line):
                 ports |= {found[2]} if found[1] == b"INPUT" else set()
@@ -208,7 +210,8 @@ def written_inputs(path: str) -> list[str]:
     return [
         f"{short(files[int(top['file'])])}:{int(top['line'])}: {_shown(top['name'])} writes its input {_shown(name)},"
         " which the tests may read back"
-        for top, name in dict.fromkeys(faults)
+        for top, name in dict.fromkeys(inputs.values())
+        if (top, name) in faults
     ]
 
 

@@ -54,7 +54,7 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
         if bench in ("", "own") and line.settings["testbench"] and any("cocotb" in word for word in arguments):
             from .connections import written_inputs
 
-            refusals += written_inputs(design)
+            refusals += written_inputs(design, line.settings.get("inputs", ()))
         beside = line.settings["testbench"] and line.settings["includes"]
         if beside:
             refusals += [NO_FILES] if bench.endswith("-") else [UNJUDGED] if not bench and has_hidden(design) else []

@@ -7,11 +7,12 @@ messages) connect to the supervisor's socket, which no design can do. The first 
 
 from __future__ import annotations
 
-from typing import Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypedDict
 
-Settings = dict[str, bool]
+Settings = dict[str, Any]
 """Which defences are active, by the names of `Defences` in ``scoring/harness.py``; ``checkout``, whether the whole
-work folder is the problem's; and ``waves``, whether the harness may read waveforms of its testbench."""
+work folder is the problem's; ``waves``, whether the harness may read waveforms of its testbench; and ``inputs``, names
+of ports that the task calls inputs."""
 
 
 MEASURES = (
