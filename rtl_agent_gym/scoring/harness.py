@@ -25,7 +25,7 @@ from .compose import RUN_DIR, HarnessImages, Service
 from .grader.bounds import decode_report
 from .grader.line import encode
 from .grader.measures import MOST_ADDED
-from .grader.messages import GradingRequest, Report, ServiceReport, ServiceRequest
+from .grader.messages import GradingRequest, Report, ServiceReport, ServiceRequest, Settings
 from .static_stages import is_hdl
 from .submission import SubmittedFiles
 from .used_by_tests import driven_inputs
@@ -135,8 +135,7 @@ async def run_harness(
     for (image, foreign), group in groupby(named, key=lambda pair: (pair[0], pair[1].image is not None)):
         request: GradingRequest = {
             "seconds": timeout,
-            "settings": vars(defences or Defences())
-            | {"checkout": bool(problem.checkout), "waves": _reads_waves(problem), "inputs": driven_inputs(problem)},
+            "settings": settings_of(problem, defences or Defences()),
             "services": [service_request(service, problem, seed, services.index(service)) for _, service in group],
             "lint": _lint_command(services, submission) if lint and not runs and not foreign else None,
         }
@@ -176,9 +175,10 @@ async def _run_batch(
         ) from error
 
 
-def _reads_waves(problem: Problem) -> bool:
-    """Whether the harness may read waveforms: a file other than a testbench has the name of one."""
-    return any(_WAVES.search(text) for path, text in problem.harness.items() if not is_hdl(path))
+def settings_of(problem: Problem, defences: Defences) -> Settings:
+    """What the grader defends against, and what it has to know of the problem."""
+    waves = any(_WAVES.search(text) for path, text in problem.harness.items() if not is_hdl(path))
+    return vars(defences) | {"checkout": bool(problem.checkout), "waves": waves, "inputs": driven_inputs(problem)}
 
 
 def default_seed(problem: Problem) -> int:

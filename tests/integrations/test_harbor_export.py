@@ -31,6 +31,7 @@ from rtl_agent_gym.problems.rows import problem_row
 from rtl_agent_gym.sandboxes import DockerSandboxes
 from rtl_agent_gym.sandboxes.image import image_tag
 from rtl_agent_gym.scoring import Scorer, submission
+from rtl_agent_gym.scoring.harness import Defences, settings_of
 from tests.integrations.conformance import gray
 from tests.integrations.harbor_container import VerifierImages, run
 from tests.parsing import parsed
@@ -85,6 +86,7 @@ class TestFolder:
         for path, text in problem.golden.items():
             assert files[f"solution/files/{path}"] == text
             assert json.dumps(text) not in graded, path
+        assert json.loads(files["tests/problem.json"])["request"]["settings"] == settings_of(problem, Defences())
         assert not {"Dockerfile", "docker-compose.yaml"} & {Path(path).name for path in files if "environment" in path}
 
     @pytest.mark.slow

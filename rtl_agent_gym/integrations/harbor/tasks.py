@@ -21,7 +21,7 @@ from ...problems.compose import COMPOSE_FILE, SIM_IMAGES, instructions
 from ...sandboxes import WORK_DIR, SandboxSpec
 from ...scoring import TIME_LIMIT
 from ...scoring.compose import needs_build, read_services
-from ...scoring.harness import Defences, default_seed, service_request
+from ...scoring.harness import Defences, default_seed, service_request, settings_of
 from ...scoring.trials import PROGRAM
 from . import collect
 from .grade import PATIENCE
@@ -53,6 +53,7 @@ COPIED = (
     "scoring/blame.py",
     "scoring/outcomes.py",
     "scoring/submission.py",
+    "scoring/used_by_tests.py",
     "integrations/harbor/collect.py",
     "integrations/harbor/grade.py",
 )
@@ -158,7 +159,7 @@ def _graded(problem: Problem) -> str:
         "request": {
             "services": [service_request(service, problem, number=number) for number, service in enumerate(services)],
             "seconds": TIME_LIMIT,
-            "settings": vars(Defences()),
+            "settings": settings_of(problem, Defences()),
             "lint": None,
         },
     }
