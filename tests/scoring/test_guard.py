@@ -13,7 +13,7 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
-from rtl_agent_gym.scoring.grader import sources, verilated
+from rtl_agent_gym.scoring.grader import connections, sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
 from rtl_agent_gym.scoring.grader.connections import benches_files, benches_with_files
 from rtl_agent_gym.scoring.grader.guard import REFUSED, compiled_design, run_iverilog, run_verilator
@@ -436,6 +436,22 @@ async def test_a_design_does_not_write_what_cocotb_reads_back(
     score = await scorer.score(make_problem(harness={"src/test_adder.py": READS_BACK}), {TARGET: design})
     assert (score.passed, score.violations) == (passes, []), score.reason
     assert ("writes its input '" in score.reason) == refused, score.reason
+
+
+def test_a_testbench_that_is_left_beside_the_design_has_signals_of_its_own(tmp_path: Path) -> None:
+    """A harness that does not name the top module simulates both."""
+    bench = 'S_0x1 .scope module, "tb" "tb" 3 1;\n .timescale 0 0;\nv0x2_0 .var "a", 7 0;\n'
+    process = "    .scope S_0x1;\nT_0 ;\n    %pushi/vec4 0, 0, 8;\n    %store/vec4 v0x2_0, 0, 8;\n    %end;\n"
+    design = """S_0x3 .scope module, "adder" "adder" 3 1;
+ .timescale 0 0;
+    .port_info 0 /INPUT 8 "a";
+o0x5 .functor BUFZ 8, c4<zzzzzzzz>; HiZ drive
+v0x4_0 .net "a", 7 0, o0x5;  0 drivers
+"""
+    names = ":file_names 4;" + "".join(f'\n    "{name}";' for name in ("N/A", "<interactive>", "-", "/code/rtl/a.sv"))
+    for scopes, refused in ((design + bench, False), (bench + design, False), (bench, True)):
+        (tmp_path / "t.vvp").write_text(f':ivl_version "13.0 (stable)";\n{scopes}{process}{names}\n')
+        assert bool(connections.written_inputs(str(tmp_path / "t.vvp"), ["a"])) == refused
 
 
 @pytest.mark.docker

@@ -168,15 +168,16 @@ def written_inputs(path: str, names: Sequence[str]) -> list[str]:
     """Where a design that is tested from outside, by cocotb, writes or drives inputs of its top module, as ``file:line:
     reason``. What a test reads back from such an input is not what it has driven.
 
-    Signals of the top module with one of `names` count as inputs, whatever the design declares.
+    Signals of the top module with one of `names` count as inputs, whatever the design declares. Beside another top
+    module, one without ports is a testbench that was left there.
     """
     text, files = read_compiled(path)
     inputs, variables = dict[bytes, tuple[re.Match[bytes], bytes]](), False
-    for section in text.split(b"\nS_")[1:]:
-        top = SCOPE.fullmatch(b"S_" + section.partition(b"\n")[0])
-        if top is None or top["kind"] != b"module" or top["parent"]:
-            continue
-        ports = {name.encode() for name in names}
+    scopes = ((SCOPE.fullmatch(b"S_" + part.partition(b"\n")[0]), part) for part in text.split(b"\nS_")[1:])
+    tops = [(scope, part) for scope, part in scopes if scope and scope["kind"] == b"module" and not scope["parent"]]
+    for top, section in tops:
+        has_ports = len(tops) == 1 or b" .port_info " in section
+        ports = {name.encode() for name in names} if has_ports else set()
         for line in section.split(b"\n"):
             if found := PORT.match(line):
                 ports |= {found[2]} if found[1] == b"INPUT" else set()
