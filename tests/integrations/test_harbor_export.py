@@ -450,7 +450,10 @@ class TestScript:
     @pytest.mark.parametrize("attack", ATTACK_ROWS)
     def test_an_attack_earns_nothing(self, attack: Attack, images: VerifierImages) -> None:
         arrives = {path: text for path, text in attack.files.items() if path.split("/")[0] in AGENT_FOLDERS}
-        verdict = images.grade(attack.problem, arrives, seconds=attack.seconds)
+        for _ in range(3):  # as the scorer does: beside other tests, an endless loop may get too little processor time
+            verdict = images.grade(attack.problem, arrives, seconds=attack.seconds)
+            if "the host had no processor for it" not in verdict.output:
+                break
         assert verdict.rewards is not None, verdict.output
         assert verdict.rewards["reward"] == 0.0
         reported = attack.said is not None and arrives == attack.files
