@@ -28,7 +28,7 @@ from .grader.measures import MOST_ADDED
 from .grader.messages import GradingRequest, Report, ServiceReport, ServiceRequest, Settings
 from .static_stages import is_hdl
 from .submission import SubmittedFiles
-from .used_by_tests import driven_inputs
+from .used_by_tests import inputs_of_tests
 
 TIME_LIMIT = 600.0
 """Seconds for each service of a harness, as in the official runner."""
@@ -178,7 +178,7 @@ async def _run_batch(
 def settings_of(problem: Problem, defences: Defences) -> Settings:
     """What the grader defends against, and what it has to know of the problem."""
     waves = any(_WAVES.search(text) for path, text in problem.harness.items() if not is_hdl(path))
-    return vars(defences) | {"checkout": bool(problem.checkout), "waves": waves, "inputs": driven_inputs(problem)}
+    return vars(defences) | {"checkout": bool(problem.checkout), "waves": waves, "inputs": inputs_of_tests(problem)}
 
 
 def default_seed(problem: Problem) -> int:

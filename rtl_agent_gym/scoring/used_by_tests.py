@@ -38,10 +38,14 @@ _DRIVEN = re.compile(
 )
 """A signal that a test drives with more than 0 or 1, by which tests initialise outputs, too."""
 _WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
+"""A word that says which way a port goes."""
 _DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b|inout\b)", re.IGNORECASE)
+"""The beginning of a line of Verilog that declares ports."""
 _PORTS = re.compile(r"\b(in|out|inout)(?:put)?\b((?:(?!\b(?:in|out)put\b|\binout\b).)*)", re.IGNORECASE)
+"""One or more ports in such a line, up to the next direction."""
 _LIST_ITEM = re.compile(r"\s*(?:[-*|`]|\d+[.)])[\W\d]*(\w+)(.*)")
 _HEADING = re.compile(r"\s*(?:#|[-*\d.)\s]*\*\*[^*]*\*\*:?\s*$|.*:\s*$)")
+"""A line of a text that may say which way the ports of the list below it go."""
 _PROSE = (".md", ".txt", ".rst", ".py")
 """Endings of files that Yosys reads only where a source names them."""
 
@@ -111,7 +115,7 @@ class ReadByYosys:
         return False
 
 
-def driven_inputs(problem: Problem) -> list[str]:
+def inputs_of_tests(problem: Problem) -> list[str]:
     """Signals that the hidden Python tests drive, and that the task calls inputs wherever it lists or declares them.
 
     A test may read such an input back, and expect what belongs to it, whatever direction the design gives the port.

@@ -6,7 +6,7 @@ import pytest
 
 from rtl_agent_gym.scoring import submission
 from rtl_agent_gym.scoring.submission import MAX_FILE, sift
-from rtl_agent_gym.scoring.used_by_tests import driven_inputs
+from rtl_agent_gym.scoring.used_by_tests import inputs_of_tests
 
 from .conftest import GOLDEN, TARGET, make_problem
 
@@ -206,4 +206,4 @@ def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> N
     """
     rtl = "module sub(\n    input [7:0] known,\n    output done);\nendmodule\nmodule x(\n    input done);\nendmodule\n"
     problem = make_problem(prompt=prompt, context={"rtl/sub.sv": rtl}, harness={"src/test_adder.py": tests})
-    assert driven_inputs(problem) == ["a", "b", "clk", "known", "mode", "sel"]
+    assert inputs_of_tests(problem) == ["a", "b", "clk", "known", "mode", "sel"]
