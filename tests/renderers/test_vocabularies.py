@@ -67,16 +67,17 @@ def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, bu
     assert [file.name for file in empty_cache.iterdir()] == [path.name]
 
 
-def test_a_damaged_copy_of_qwen3_5s_tokenizer_is_made_again(empty_cache: Path, builds: list[int]) -> None:
+@pytest.mark.sampled(1)
+@pytest.mark.parametrize("damage", ["cut", "empty", "bytes"])
+def test_a_damaged_copy_of_qwen3_5s_tokenizer_is_made_again(damage: str, empty_cache: Path, builds: list[int]) -> None:
     load = vocabularies.qwen3_5_tokenizer.__wrapped__
     load()
     [path] = empty_cache.iterdir()
     data = path.read_bytes()
-    for damaged in (data[: len(data) // 2], b"", b"\xff\0"):
-        path.write_bytes(damaged)
-        assert load().token_to_id("<think>") == 248_068
-        assert path.read_bytes() == data
-    assert len(builds) == 4
+    path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "bytes": b"\xff\0"}[damage])
+    assert load().token_to_id("<think>") == 248_068
+    assert path.read_bytes() == data
+    assert len(builds) == 2
 
 
 @pytest.mark.parametrize("name", ["qwen3_tokenizer", "qwen3_5_tokenizer"])

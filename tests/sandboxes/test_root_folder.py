@@ -275,6 +275,7 @@ FILES = {"src/word": b"word", "more/x/y": b"y"}
 
 
 @pytest.mark.docker
+@pytest.mark.slow  # copies the root; that a file is added to it is also in test_contract.py
 async def test_the_steps_of_a_harness(root_folder: Path, tmp_path: Path) -> None:
     base = find_root()
     files = {**FILES, "Dockerfile": STEPS.format(base=base.digest).encode()}

@@ -62,7 +62,7 @@ async def test_references_pass_and_habits_fail(family: str, count: int, shared_s
 
 
 @in_one_sandbox
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @counts(9, 60)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_no_design_finds_out_by_itself_which_level_is_active(

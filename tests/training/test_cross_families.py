@@ -94,7 +94,7 @@ NO_DECISION = {"llama3", "deepseekv4", "deepseekv4_1"}
 """Families in which a call begins with text, so that the decision to answer is not compared where they teach."""
 
 
-@pytest.mark.sampled(2)
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_familys_decisions_are_those_of_gpt_oss(family: str) -> None:
     """Ending the thinking, answering, calling and stopping, both ways; and the command between a call's marks."""
