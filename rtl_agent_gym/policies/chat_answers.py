@@ -132,10 +132,12 @@ class Received:
                 if choices := getattr(chunk, "choices", None):
                     self.finish = getattr(choices[0], "finish_reason", None) or self.finish
                     self.refusal += _refusal(getattr(choices[0], "delta", None))
-                    if getattr(choices[0], "finish_reason", None) == "error":
+                    if getattr(choices[0], "finish_reason", None) in _BROKEN:
                         choices[0].finish_reason = "stop"  # litellm would raise here, before the usage that follows
                 yield chunk
         except Exception as error:
+            if self.finish:
+                return  # a connection that is lost after the reason to stop: the answer is complete
             self.error = error
             raise
         finally:
@@ -337,7 +339,8 @@ def read_failure(library: Any, error: Exception, *, in_stream: Exception | None 
     else:
         status = getattr(error, "status_code", None)
     status = status if isinstance(status, int) else None
-    words = _words(error)
+    text = _text(error)
+    words = _words(text, error)
     told = " ".join([words, *_codes(error), *_codes(in_stream)])
     if _MALFORMED.search(told):
         return Failure("malformed", words)
@@ -353,7 +356,7 @@ def read_failure(library: Any, error: Exception, *, in_stream: Exception | None 
     if in_stream is not None:
         return Failure("busy", words)
     wait = requested_wait(_headers(error), limited=status == 429)
-    kind = _kind(status, words, waits=wait is not None, page="<html" in str(error).lower())
+    kind = _kind(status, words, waits=wait is not None, page="<html" in text.lower())
     return Failure(kind, words, wait, _advice(status, words))
 
 
@@ -395,8 +398,17 @@ def _advice(status: int | None, words: str) -> str:
     }.get(status or 0, "")
 
 
-def _words(error: Exception) -> str:
+def _text(error: Exception) -> str:
+    """What the service said: the exception's message, or the body where openai 3 left it out, as of pages and lists."""
     text = _STATUS.sub("", _PREFIX.sub("", str(error).strip()))
+    if re.fullmatch(r"Error code: \d+", text):
+        body = next((body for cause in causes(error) if (body := getattr(cause, "body", None))), text)
+        return body if isinstance(body, str) else json.dumps(body)
+    return text
+
+
+def _words(text: str, error: Exception) -> str:
+    """The same in one short line without tags."""
     if re.fullmatch(r"(?:connection error\.?)?", text, re.IGNORECASE):
         *_, root = causes(error)
         text = f"no connection: {root}" if str(root) else f"no connection ({type(root).__name__})"
