@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -412,6 +413,7 @@ def test_what_is_no_run(tmp_path: Path, folder: str, message: str) -> None:
         write_report([tmp_path / folder])
 
 
+@pytest.mark.skipif(sys.version_info >= (3, 13), reason="pathlib passes over what it cannot list")
 def test_a_folder_that_cannot_be_searched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for _ in range(20):  # together longer than any path that the system takes
