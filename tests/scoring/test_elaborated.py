@@ -14,11 +14,11 @@ from rtl_agent_gym.scoring.grader import sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import TOOLS
 from rtl_agent_gym.scoring.grader.connections import letting_go
 from rtl_agent_gym.scoring.grader.options_files import with_listed
+from rtl_agent_gym.scoring.grader.preprocessed import check_preprocessed
 from rtl_agent_gym.scoring.grader.sources import Reach
 from rtl_agent_gym.scoring.grader.testbench import Names, hides_the_next, odd_directives, reach_faults, replaced_names
 from rtl_agent_gym.scoring.grader.verilated import (
     Elaborated,
-    check_preprocessed,
     check_tree,
     confused_interfaces,
     corruptions,
