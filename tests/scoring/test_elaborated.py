@@ -241,6 +241,40 @@ def test_a_written_input_is_found(way: str, kind: str, access: str) -> None:
     assert written_inputs(Elaborated(f"  {tree}".encode(), FILES, [])) == []  # of a task
 
 
+PIN = """      {"type":"PIN","name":"a","addr":"(N)","loc":"t,9:1,9:2","modVarp":"(T)",
+       "exprp": [
+        {"type":"CONST","name":"8'h1"}
+      ]}
+"""
+DEFAULT = WRITES_INPUT.replace('{"type":"VARREF', '    {"type":"INITIALSTATIC",\n      {"type":"VARREF')
+
+
+@pytest.mark.parametrize(
+    ("connected", "tree", "hidden", "read_back"),
+    [
+        (PIN, DEFAULT, True, False),
+        (PIN.partition("\n")[0] + '"exprp": []}\n', DEFAULT, False, False),
+        (PIN, WRITES_INPUT, True, True),
+        ("", DEFAULT, True, False),
+        ("", WRITES_INPUT.replace('"INPUT"', '"NONE"'), False, True),
+        ("", WRITES_INPUT.replace('"INPUT"', '"OUTPUT"'), False, True),
+        ("", WRITES_INPUT.replace('"INPUT"', '"OUTPUT"').replace("req", "grant"), False, False),
+    ],
+)
+def test_what_cocotb_drives_is_not_written_but_a_default_value_is(
+    connected: str, tree: str, hidden: bool, read_back: bool
+) -> None:
+    """A hidden testbench's signal is written by a default value of the port that it is connected to."""
+    top = (
+        f'  {{"type":"MODULE","name":"tb"\n{connected}  {{"type":"MODULE","name":"dut"\n'
+        if connected
+        else '  {"type":"MODULE"\n'
+    )
+    design = Elaborated(f"{top}{tree}\n".encode(), FILES, [])
+    assert bool(written_inputs(design)) == hidden
+    assert bool(written_inputs(design, ["req"])) == read_back
+
+
 KEY = """\
               {{"type":"WITH","name":"","addr":"(W)","loc":"e,7:15,7:19",
                "exprp": [

@@ -588,6 +588,35 @@ def test_what_is_found_in_a_text_for_verilator_is_reported_and_nothing_is_built(
     assert (message["violations"], message["refusals"], message["code"]) == (violations, refusals, None)
 
 
+_OFF = "/* verilator lint_off ASSIGNIN */\n"
+_BUILT = pytest.mark.slow  # Verilator's compiler takes long
+
+
+@pytest.mark.docker
+@pytest.mark.sampled(2)
+@pytest.mark.parametrize(
+    ("design", "passes"),
+    [
+        pytest.param(GOLDEN, True, marks=_BUILT),
+        pytest.param(ZERO, False, marks=_BUILT),
+        pytest.param(GOLDEN.replace("[7:0] a", "[7:0] a = 1"), True, marks=_BUILT),
+        pytest.param(GOLDEN.replace("input logic [7", "output logic [7"), True, marks=_BUILT),
+        (_OFF + inside("always @(posedge clk) begin a <= 0; b <= 0; end", ZERO), None),
+        (_OFF + inside("low one(a), two(b);", ZERO) + "module low(output [7:0] x); assign x = 0; endmodule\n", None),
+        (inside("always_comb begin a = 0; b = 0; end", ZERO.replace("input logic [7", "output logic [7")), None),
+        (inside("reg [7:0] a, b; always @(posedge clk) begin a <= 0; b <= 0; end", HIDES), None),
+    ],
+)
+async def test_a_design_does_not_write_what_cocotb_reads_back_under_verilator(
+    scorer: Scorer, design: str, passes: bool | None
+) -> None:
+    """None: it is refused, and would pass."""
+    problem = make_problem(harness=VERILATOR | {"src/test_adder.py": READS_BACK})
+    score = await scorer.score(problem, {TARGET: design})
+    assert (score.passed, score.violations) == (bool(passes), []), score.reason
+    assert ("is written, which the tests may read back" in score.reason) == (passes is None), score.reason
+
+
 @pytest.mark.docker
 @pytest.mark.slow  # Verilator's compiler takes long
 async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:

@@ -161,7 +161,8 @@ def run_verilator(line: Line, arguments: list[str]) -> None:
         os.execv(f"{TOOLS}/verilator", ["verilator", *arguments])
     with OwnFolder() as folder:
         if line.settings["simulation"]:
-            failed, text, violations, refusals = judge(arguments, folder, line.settings["testbench"])
+            testbench, inputs = line.settings["testbench"], line.settings.get("inputs", ())
+            failed, text, violations, refusals = judge(arguments, folder, testbench, inputs)
             if not (failed or violations or refusals):
                 refusals = prepare(arguments)
             if failed or violations or refusals:

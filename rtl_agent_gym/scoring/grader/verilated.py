@@ -71,10 +71,11 @@ TASKS = {
 }
 PORT = re.compile(
     rb'^ {4}\{"type":"VAR","name":"(?P<name>(?:[^"\\]|\\.)*)","addr":"(?P<label>\(\w+\))"'
-    rb'[^\n]*"direction":"(?P<way>INPUT|OUTPUT|INOUT|(?:CONST)?REF)"',
+    rb'[^\n]*"direction":"(?P<way>INPUT|OUTPUT|INOUT|(?:CONST)?REF|NONE)"',
     re.MULTILINE,
 )
-"""A port of a module: its declarations have this indentation, those of tasks and functions a deeper one."""
+"""A port of a module, or another of its variables, which have this indentation; those of routines have a deeper one."""
+INPUTS = (b"INPUT", b"REF", b"CONSTREF")
 TOP = re.compile(rb'^  \{"type":"MODULE"[^\n]*\n(?:   [^\n]*\n)*', re.MULTILINE)
 """A module, the first of which is the design as a testbench in C++ sees it."""
 SET = re.compile(rb"(?:\.|->)\s*(\w+)(?:\s*\[[^\]\n]*\]|\.at\([^)\n]*\))*\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)")
@@ -225,17 +226,32 @@ def _unescaped(design: Elaborated) -> list[str]:
     return found
 
 
-def written_inputs(design: Elaborated) -> list[str]:
-    """Reasons not to build a design with a hidden testbench: a module writes its own input, which Verilator allows if
-    the source disables the error. In the program, that writes the signal connected to the port.
+def written_inputs(design: Elaborated, read_back: Sequence[str] | None = None) -> list[str]:
+    """Reasons not to build a design: a module writes its own input, which Verilator allows if the source disables the
+    error. In the program, that writes the signal connected to the port, which is a hidden testbench's.
+
+    For a design that is tested by cocotb, it is what the tests may read back. There, signals of the top module with one
+    of the names `read_back` count as inputs, whatever the design declares.
+
+    A default value is written, too, but once, at the beginning: before cocotb writes anything, and to no signal if
+    nothing is connected to the port.
     """
-    inputs = (port for port in PORT.finditer(design.tree) if port["way"] not in (b"OUTPUT", b"INOUT"))
-    names = {port["label"]: _name(port) for port in inputs}
+    tree, top, inputs, connected = design.tree, TOP.search(design.tree), dict[bytes, str](), set[bytes]()
+    for port in PORT.finditer(tree):
+        of_top = top is not None and port.start() < top.end()
+        if port["way"] in INPUTS or (of_top and port["name"].decode(errors="replace") in (read_back or ())):
+            inputs[port["label"]] = _name(port)
+            connected |= {port["label"]} if of_top else set()
+    blocks = list(PORT_OR_INITIAL.finditer(tree))
+    initial = [block.span() for block in blocks if not block["port"]]
+    connected |= {block["port"] for block in blocks if block["port"] and block["inside"]}
+    connected = connected if read_back is None else set()
+    whose = "and so would be the hidden testbench's signal" if read_back is None else "which the tests may read back"
     return [
-        f"{_place(design, node.start())}: the input {names[node['label']]} is written, and so would be the hidden "
-        "testbench's signal"
-        for node in WRITTEN.finditer(design.tree)
-        if node["label"] in names
+        f"{_place(design, node.start())}: the input {inputs[node['label']]} is written, {whose}"
+        for node in WRITTEN.finditer(tree)
+        if node["label"] in inputs
+        if node["label"] in connected or not any(start < node.start() < end for start, end in initial)
     ]
 
 
@@ -456,10 +472,12 @@ INCLUDED = re.compile(r"-I|\+incdir\+")
 """An option with folders that Verilator also searches for modules."""
 
 
-def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | None, bytes, list[str], list[str]]:
+def judge(
+    arguments: list[str], folder: str, testbench: bool, inputs: Sequence[str] = ()
+) -> tuple[int | None, bytes, list[str], list[str]]:
     """Check a build before it runs: its exit status if it would fail, else None; what it printed then; violations;
-    refusals. With `testbench`, a design may be connected to a hidden testbench by ports only. `folder` is an empty
-    folder for Verilator's output.
+    refusals. With `testbench`, a design may be connected to a hidden testbench by ports only, and does not write its
+    inputs, or the signals named `inputs`, if cocotb tests it. `folder` is an empty folder for Verilator's output.
     """
     # Without the text nothing can be checked, so nothing is built.
     given, arguments = arguments, with_listed(arguments)
@@ -490,6 +508,8 @@ def judge(arguments: list[str], folder: str, testbench: bool) -> tuple[int | Non
         refusals += written_inputs(design) + reached_signals(design) + shared_signals(design) + steered(design)
         refusals += confused_interfaces(design)
         refusals += used_files(design) + corruptions(design) + (replaced_inputs(design) if driven else [])
+    elif testbench and any("cocotbvpi" in word for word in given):
+        refusals += written_inputs(design, inputs)
     return None, b"", violations, refusals
 
 
