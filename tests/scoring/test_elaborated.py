@@ -629,9 +629,30 @@ def test_a_design_may_read_the_files_that_the_harness_names() -> None:
         assert len(check_tree(tree, apart=True)[0]) == faults
         said = f'`line 1 "{FILES[at]}" 0\ninitial $readmemh("/src/x.hex", m); initial f = $fopen("/src/y", "r");\n'
         assert len(check_preprocessed(said, [FILES[at]], apart=True)[0]) == 2 * faults
-        assert check_preprocessed(said.replace('"r"', '"w"'), [], apart=True)[0]
+        assert len(check_preprocessed(said.replace('"r"', '"w"'), [FILES[at]], apart=True)[0]) == 2 * faults
     written = Elaborated(node("WRITEMEM", text("/src/x.hex")).encode(), FILES, [])
     assert len(check_tree(written, ["/src/x.hex"])[0]) == 1
+
+
+@pytest.mark.parametrize(
+    ("task", "refused"),
+    [
+        (node("READMEM", text("/code/rtl/x.hex")), True),
+        (node("DUMPCTL", text("verdict", "exprp")), True),
+        (node("DUMPCTL", text("x.vcd", "exprp")), False),
+        (node("DUMPCTL", text("\0", "exprp")), False),
+    ],
+)
+@pytest.mark.parametrize("writes", ["FOPEN", "FOPENMCD", "WRITEMEM"])
+def test_beside_a_testbench_that_writes_files_a_design_opens_none(task: str, refused: bool, writes: str) -> None:
+    computed = node(writes) + '\n  "filenamep": [\n   {"type":"VARREF"}\n  ]'
+    for name in (text("/code/rundir/verdict.xml"), computed.removeprefix(node(writes))):
+        testbench = (node(writes) + name).replace('"e,7', '"t,7')
+        assert check_tree(Elaborated(testbench.encode(), FILES, []), apart=True) == ([], [])
+        design = Elaborated(f"{testbench}\n{task}".encode(), FILES, [])
+        violations, refusals = check_tree(design, apart=True)
+        assert (violations, ["beside a hidden testbench" in each for each in refusals]) == ([], [True] * refused)
+    assert check_tree(Elaborated(task.encode(), FILES, []), apart=True) == ([], [])
 
 
 @pytest.mark.parametrize(

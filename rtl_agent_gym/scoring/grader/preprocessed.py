@@ -36,7 +36,7 @@ RESOLVED = {"$fopen", "$readmemh", "$readmemb"}
 
 def check_preprocessed(text: str, arguments: list[str], driven: bool = False, apart: bool = False) -> Checked:
     """Check the output of Verilator's preprocessor: (violations, reasons not to build the design). With `driven`, a
-    hidden testbench in C++ runs the design; one from which the design is `apart` may read any file.
+    hidden testbench in C++ runs the design; one from which the design is `apart` may open any file.
     """
     named = tuple(os.path.realpath(word) for word in arguments if os.path.isfile(word))
     allowed, claimed = READABLE + named, set[str]()
@@ -85,12 +85,14 @@ def check_preprocessed(text: str, arguments: list[str], driven: bool = False, ap
 
 
 def _task_fault(name: str, text: str, at: int, hidden: bool) -> tuple[bool, str | None]:
-    """Whether a task is a violation, and what is wrong with it; None if nothing is wrong. A `hidden` one may read."""
+    """Whether a task is a violation, and what is wrong with it; None if nothing is wrong. A `hidden` one may open any
+    file.
+    """
     if RAW.fullmatch(name):
         return True, f"{name} puts C++ of its own into the simulator"
     if name in HOSTILE:
         return True, f"{name} reaches out of the simulation"
-    if name not in READS | WRITES and name != "$dumpfile":
+    if hidden or (name not in READS | WRITES and name != "$dumpfile"):
         return False, None
     open_ = re.compile(r"\s*\(").match(text, at)
     first = ARGUMENT.match(text, open_.end()) if open_ else None
@@ -99,4 +101,4 @@ def _task_fault(name: str, text: str, at: int, hidden: bool) -> tuple[bool, str 
             return False, None
         return False, f"{name} opens a file whose name is no plain literal text; that cannot be watched"
     reads = name in READS or (name == "$fopen" and bool(MODE.match(text, first.end())))
-    return (False, None) if reads and hidden else file_fault(name, first[1], reads=reads)
+    return file_fault(name, first[1], reads=reads)

@@ -21,7 +21,7 @@ from collections import namedtuple
 
 from .compiled import READABLE, TOOLS, below, short
 from .connections import letting_go
-from .options_files import FOREIGN_SOURCES, OPTIONS_FILES, elsewhere, file_fault, has_hidden_main, with_listed
+from .options_files import DUMPS, FOREIGN_SOURCES, OPTIONS_FILES, elsewhere, file_fault, has_hidden_main, with_listed
 from .preprocessed import SOURCES, check_preprocessed
 from .sources import (
     APART,
@@ -159,6 +159,7 @@ BUILT_IN = ("<built-in>", "<command-line>", "<verilated_std>", "<verilated_std_w
 CLAIMS_BUILT_IN = re.compile(rb"<(?:built-in|command-line)>|verilated_std")
 LOC = re.compile(rb'"loc":"(\w+),(\d+):')
 READ_MODES = (b"r", b"rb")
+BOTH_OPEN = "opens a file beside a hidden testbench that writes files"
 
 Elaborated = namedtuple("Elaborated", "tree files read")
 """An elaborated design: its JSON, the file names by their letters in it, and every file that the compiler read."""
@@ -186,28 +187,33 @@ def elaborate(arguments: list[str], folder: str, cwd: str | None = None) -> tupl
 
 
 def check_tree(design: Elaborated, named: Sequence[str] = (), apart: bool = False) -> Checked:
-    """Check an elaborated design: (violations, reasons not to build it). It may read `named` files anywhere, and a
-    hidden testbench from which it is `apart` may read any file.
+    """Check an elaborated design: (violations, reasons not to build it). It may read `named` files anywhere. A hidden
+    testbench from which it is `apart` may open any file; beside one that writes files, it opens none but waveforms.
     """
     own = _own_files(design) if apart else {}
     reaching = [(_place(design, node.start()), CONSTRUCTS[node[0]]) for node in OUTSIDE.finditer(design.tree)]
     violations = [f"{place}: {what}" for place, what in reaching if not place.startswith(BUILT_IN)]
-    refused = _unescaped(design)
+    refused, opened, writes = _unescaped(design), list[str](), False
     for node in FILE.finditer(design.tree):
         task, place = TASKS[node["task"].decode()], _place(design, node.start())
         if task == "$dumpfile" and (node["sign"] or node["name"] is node["plain"] is node["computed"]):
             continue  # other $dump tasks have signed numbers, or nothing
+        mode = bytes.fromhex(node["mode"].decode()) if node["mode"] and not len(node["mode"]) % 2 else b""
+        reads = task == "$readmemh" or mode in READ_MODES
+        if (at := LOC.search(design.tree, node.start())) and own.get(at[1]) is False:
+            writes |= not reads and task != "$dumpfile"
+            continue
         if node["name"] is node["plain"]:  # both are None
             refused.append(f"{place}: {task} has a computed argument; a file that it opens cannot be watched")
             continue
         digits = (node["name"] or b"").decode()
         path = os.fsdecode(node["plain"] or bytes.fromhex(digits.zfill(len(digits) + len(digits) % 2)))
-        mode = bytes.fromhex(node["mode"].decode()) if node["mode"] and not len(node["mode"]) % 2 else b""
-        reads = task == "$readmemh" or mode in READ_MODES
-        at = LOC.search(design.tree, node.start())
-        if not (reads and (path in named or (at and own.get(at[1]) is False))):
+        waves = task == "$dumpfile" and (path.endswith(DUMPS) or not path.isprintable())  # "\0" is `$dumpvars;`
+        opened += [] if waves else [f"{place}: {task} {BOTH_OPEN}"]
+        if not (reads and path in named):
             secret, reason = file_fault(task, path, reads=reads)
             (violations if secret else refused).extend([f"{place}: {reason}"] if reason else [])
+    refused += opened if writes else []
     return list(dict.fromkeys(violations)), list(dict.fromkeys(refused))
 
 

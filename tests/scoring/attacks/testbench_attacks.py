@@ -687,3 +687,14 @@ UNTESTED += [
     _built("a command for make among the submitted files", {TARGET: module(""), "rtl/obj_dir/x.d": "$(shell echo true > Vtb; chmod +x Vtb; touch -d 2199-01-01 Vtb)\n"}, before="cd /code/rtl; "),
 ]  # fmt: skip
 """Verilator's programs do not check all indices, and build what is in their folder."""
+
+_WRITING = _TESTBENCH.replace(
+    'if (bad != 0) $fatal(1, "wrong");',
+    'i = $fopen("verdict", "w"); $fdisplay(i, "%s", bad == 0 ? "right" : "wrong"); $fclose(i);',
+)
+_REPLACED = 'assign grant = 0;\nwire right = 0;\nfinal begin $dumpfile("verdict"); $dumpvars; end'
+UNTESTED += [
+    Attack("Verilator: the file with the testbench's verdict, replaced by waveforms", 3, {TARGET: module(_REPLACED)}, None, _WITHOUT,
+           {"src/tb.sv": _WRITING, **shell(f"{_VERILATED.replace('--binary', '--binary --trace')}; ./obj_dir/Vtb; grep -q right verdict")}, 120.0, True),
+]  # fmt: skip
+"""The testbench's file is complete when the design chooses the name of its waveforms."""
