@@ -33,10 +33,10 @@ _INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
 _STRING = re.compile(r'"([^"\n]*)"')
 _HIDDEN = re.compile(r"(?:/|\.\./)+(?:code/)?(?:src|proc)/")
 _DRIVEN = re.compile(
-    r"\bdut\.([A-Za-z]\w*)\.(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*[01]\s*(?:[#)\n]|\Z))"
+    r"\bdut\.([A-Za-z]\w*)\.(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*0\s*(?:[#)\n]|\Z))"
     r"|\bClock\(\s*dut\.([A-Za-z]\w*)"
 )
-"""A signal that a test drives with more than 0 or 1, by which tests initialise outputs, too."""
+"""A signal that a test drives with more than 0, by which tests initialise outputs, too."""
 _WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
 """A word that says which way a port goes."""
 _DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b|inout\b)", re.IGNORECASE)

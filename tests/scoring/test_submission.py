@@ -190,9 +190,10 @@ def test_what_the_tests_run_or_read_is_graded_as_given() -> None:
 
 def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> None:
     """Tests initialise outputs, too, and texts mention them beside inputs."""
-    names = ("a", "b", "clk", "mode", "sel", "serial", "sum", "done", "busy", "step", "known")
-    lines = [f"dut.{name}.value = random.randint(0, 9)" for name in names if name not in ("clk", "busy")]
-    tests = "\n".join([*lines, "Clock(dut.clk, 10)", "dut.busy.value = 0  # idle", "dut.rst.setimmediatevalue(1)"])
+    names = ("a", "b", "mode", "sel", "serial", "sum", "done", "step", "known")
+    lines = [f"dut.{name}.value = random.randint(0, 9)" for name in names]
+    lines += ["Clock(dut.clk, 10)", "dut.busy.value = 0  # idle", "dut.rst.setimmediatevalue(0)", "dut.rst.value = 1"]
+    tests = "\n".join(lines)
     prompt = """Write `sum`, whose inputs are added.
 
     module adder(input clk, input logic [7:0] a, b, output logic [8:0] sum);
@@ -200,10 +201,11 @@ def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> N
     1. **sel([2:0])**: Selection.
     2. `serial`: Serial data, which appears at an output later.
     - mode (2 bits): Input that chooses the output.
+    - rst: Reset input.
     ### Outputs
     | step | 4 | Step |
     - **busy**: Input is not accepted.
     """
     rtl = "module sub(\n    input [7:0] known,\n    output done);\nendmodule\nmodule x(\n    input done);\nendmodule\n"
     problem = make_problem(prompt=prompt, context={"rtl/sub.sv": rtl}, harness={"src/test_adder.py": tests})
-    assert inputs_of_tests(problem) == ["a", "b", "clk", "known", "mode", "sel"]
+    assert inputs_of_tests(problem) == ["a", "b", "clk", "known", "mode", "rst", "sel"]
