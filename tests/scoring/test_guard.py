@@ -20,7 +20,7 @@ from rtl_agent_gym.scoring.grader.guard import REFUSED, compiled_design, run_ive
 from rtl_agent_gym.scoring.harness import Defences
 from tests.counters import counted
 
-from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, make_problem
+from .conftest import EMPTY, ENV, GOLDEN, HEADER, RUNNER, TARGET, make_problem
 
 FORGED = "<testsuites><testsuite name='all' package='all'><testcase name='a' classname='b'/></testsuite></testsuites>"
 
@@ -436,6 +436,73 @@ async def test_a_design_does_not_write_what_cocotb_reads_back(
     score = await scorer.score(make_problem(harness={"src/test_adder.py": READS_BACK}), {TARGET: design})
     assert (score.passed, score.violations) == (passes, []), score.reason
     assert ("writes its input '" in score.reason) == refused, score.reason
+
+
+READS_WIDTH = """
+import random
+
+import cocotb
+from cocotb.triggers import Timer
+
+@cocotb.test()
+async def test_sum(dut):
+    most = 2 ** int(dut.WIDTH.value) - 1
+    for _ in range(9):
+        a, b = random.randint(0, most), random.randint(0, most)
+        dut.clk.value, dut.a.value, dut.b.value = 0, a, b
+        await Timer(5, unit="ns")
+        dut.clk.value = 1
+        await Timer(5, unit="ns")
+        assert dut.sum.value == a + b
+"""
+
+
+def _with_parameter(declared: str, design: str, more: str = "") -> str:
+    return inside(more, design.replace("module adder ", f"module adder #(parameter {declared}) "))
+
+
+_NARROW = f"/* verilator lint_off WIDTHTRUNC */\n{_with_parameter('[2:0] WIDTH = 0', ZERO)}"
+
+
+@pytest.mark.docker
+@pytest.mark.sampled(3)
+@pytest.mark.parametrize(
+    ("simulator", "design", "passes", "refused"),
+    [
+        ("icarus", _with_parameter("[3:0] WIDTH = 4", GOLDEN), True, False),
+        ("icarus", _with_parameter("WIDTH = 0", ZERO), False, False),
+        ("icarus", _with_parameter("WIDTH = 8", ZERO, "defparam WIDTH = 0;"), False, True),
+        ("icarus", _NARROW, False, True),
+        ("verilator", _NARROW, False, True),
+        pytest.param("verilator", _with_parameter("int WIDTH = 4", GOLDEN), True, False, marks=pytest.mark.slow),
+    ],
+)
+async def test_a_design_has_the_parameters_that_the_harness_gives_it(
+    scorer: Scorer, simulator: str, design: str, passes: bool, refused: bool
+) -> None:
+    runner = RUNNER.replace("clean=True,", 'clean=True,\n        parameters={"WIDTH": 8},')
+    harness = {"src/.env": ENV.replace("icarus", simulator), "src/test_runner.py": runner}
+    score = await scorer.score(make_problem(harness=harness | {"src/test_adder.py": READS_WIDTH}), {TARGET: design})
+    assert (score.passed, score.violations) == (passes, []), score.reason
+    assert ("the parameter 'WIDTH' is not 8, which the harness gives it" in score.reason) == refused, score.reason
+
+
+def test_numbers_of_parameters_are_compared_as_the_simulator_writes_them(tmp_path: Path) -> None:
+    names = ":file_names 4;" + "".join(f'\n    "{name}";' for name in ("N/A", "<interactive>", "-", "/code/rtl/a.sv"))
+    for given, written, same in (
+        ("8", 'P_0x1 .param/l "W" 0 3 1, +C4<00001000>;', True),
+        ("-1", 'P_0x1 .param/l "W" 0 3 1, +C4<11111111>;', True),
+        ("13", 'P_0x1 .param/l "W" 0 3 1, +C4<1101>;', True),
+        ("4", 'P_0x1 .param/l "W" 0 3 1, C4<0>;', False),
+        ("50000001", 'P_0x1 .param/real "W" 0 3 1, Cr<m5f5e1020000000gfc1b>; value=5.00000e+07', True),
+        ("4", 'P_0x1 .param/real "W" 0 3 1, Cr<m0gfc1>; value=0.00000', False),
+        ("4", 'P_0x1 .param/l "OTHER" 0 3 1, C4<0>;', True),
+        ("4", 'P_0x1 .param/str "W" 0 3 1, "x";', True),
+    ):
+        (tmp_path / "t.vvp").write_text(f'\nS_0x1 .scope module, "t" "t" 3 1;\n{written}\n .timescale 0 0;\n{names}\n')
+        for arguments in (["-s", "t", f"-Pt.W={given}", "a.sv"], ["-P", f"t.W={given}"]):
+            assert bool(connections.changed_parameters(str(tmp_path / "t.vvp"), arguments)) != same, written
+    assert connections.changed_parameters(str(tmp_path / "missing.vvp"), ["-s", "t"]) == []
 
 
 def test_a_testbench_that_is_left_beside_the_design_has_signals_of_its_own(tmp_path: Path) -> None:

@@ -28,6 +28,12 @@ SCOPE = re.compile(
 
 The file shows whose it is. The name does not: for some names, Icarus writes other bytes than those of the source.
 """
+PARAMETER = re.compile(
+    rb'P_\w+ \.param/(?:l|real) "(?P<name>[^"\\]*)" [\d ]+, (?:\+?C4<(?P<bits>[01]+)>;|Cr<[^>]*>; value=(?P<real>\S+))'
+)
+"""A parameter whose value is a number."""
+GIVEN = re.compile(r"\0-P\0?([\w$]+)\.([\w$]+)=(-?\d+)(?=\0)")
+"""A number that the harness gives to a parameter of a top module."""
 PORT = re.compile(rb' +\.port_info \d+ /(\w+) +\d+ "((?:[^"\\]|\\.)*)"')
 SIGNAL = re.compile(rb'(\w+) \.([a-z]+)[\w/]* (?:\*?"((?:[^"\\]|\\.)*)")?([^;]*)')
 """The label, the kind and the name of a signal or functor; the rest of the line has its drivers."""
@@ -173,8 +179,7 @@ def written_inputs(path: str, names: Sequence[str]) -> list[str]:
     """
     text, files = read_compiled(path)
     inputs, variables = dict[bytes, tuple[re.Match[bytes], bytes]](), False
-    scopes = ((SCOPE.fullmatch(b"S_" + part.partition(b"\n")[0]), part) for part in text.split(b"\nS_")[1:])
-    tops = [(scope, part) for scope, part in scopes if scope and scope["kind"] == b"module" and not scope["parent"]]
+    tops = _tops(text)
     for top, section in tops:
         has_ports = len(tops) == 1 or b" .port_info " in section
         ports = {name.encode() for name in names} if has_ports else set()
@@ -214,6 +219,38 @@ def written_inputs(path: str, names: Sequence[str]) -> list[str]:
         for top, name in dict.fromkeys(inputs.values())
         if (top, name) in faults
     ]
+
+
+def changed_parameters(path: str, arguments: Sequence[str]) -> list[str]:
+    """Where a parameter of a top module does not have the number that the compiler's `arguments` give it, because of a
+    ``defparam`` or a narrow type, as ``file:line: reason``. A test that reads the parameter from the design, for the
+    range of its stimuli for example, would test something else than the harness asks for.
+    """
+    numbers = GIVEN.findall("\0".join(["", *arguments, ""]))
+    given = {(top.encode(), name.encode()): int(number) for top, name, number in numbers}
+    text, files = read_compiled(path) if given else (b"", [])
+    found = ((top, PARAMETER.match(line)) for top, section in _tops(text) for line in section.split(b"\n"))
+    return [
+        f"{short(files[int(top['file'])])}:{int(top['line'])}: the parameter {_shown(match['name'])} is not"
+        f" {given[top['name'], match['name']]}, which the harness gives it"
+        for top, match in found
+        if match and not _is_number(match, given.get((top["name"], match["name"])))
+    ]
+
+
+def _is_number(parameter: re.Match[bytes], number: int | None) -> bool:
+    """Whether a parameter has this value, signed or not; always with None."""
+    if number is None:
+        return True
+    if parameter["real"]:
+        return abs(float(parameter["real"]) - number) <= 1e-5 * abs(number)
+    return int(parameter["bits"], 2) in (number, number + (1 << len(parameter["bits"])))
+
+
+def _tops(text: bytes) -> list[tuple[re.Match[bytes], bytes]]:
+    """The top modules of a compiled design, each with what is directly in it."""
+    scopes = ((SCOPE.fullmatch(b"S_" + part.partition(b"\n")[0]), part) for part in text.split(b"\nS_")[1:])
+    return [(scope, part) for scope, part in scopes if scope and scope["kind"] == b"module" and not scope["parent"]]
 
 
 def driven_inputs(warnings: Iterable[bytes]) -> list[str]:

@@ -121,6 +121,8 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
             violations += reach.violations
             refusals = reach.refusals + (driven if sources.mixed(lines) else [])
             refusals += reached_signals(lines, arguments) if reach.mixed else []
+            alone = [] if reach.mixed else filter(os.path.isfile, sources.outputs(arguments))
+            refusals += [fault for path in alone for fault in connections.changed_parameters(path, arguments)]
         judged = True
     finally:  # also if this program fails: what was not judged must not run
         if violations or refusals or not judged or code:  # after some errors, Icarus leaves a file that would run

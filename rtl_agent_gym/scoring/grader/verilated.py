@@ -78,6 +78,14 @@ PORT = re.compile(
 INPUTS = (b"INPUT", b"REF", b"CONSTREF")
 TOP = re.compile(rb'^  \{"type":"MODULE"[^\n]*\n(?:   [^\n]*\n)*', re.MULTILINE)
 """A module, the first of which is the design as a testbench in C++ sees it."""
+PARAMETER = re.compile(
+    rb'^ {4}\{"type":"VAR","name":"(?P<name>[^"\\]*)"[^\n]*"isGParam":true[^\n]*\s*"valuep": \[\s*'
+    rb"""\{"type":"CONST","name":"(?P<width>\d+)'s?h(?P<value>[\da-f]+)\"""",
+    re.MULTILINE,
+)
+"""A parameter of a module whose value is an integer."""
+GIVEN = re.compile(r"-G(\w+)=(-?\d+)")
+"""A number that the harness gives to a parameter of the top module."""
 SET = re.compile(rb"(?:\.|->)\s*(\w+)(?:\s*\[[^\]\n]*\]|\.at\([^)\n]*\))*\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)")
 """A member that C++ writes."""
 WRITTEN = re.compile(
@@ -258,6 +266,20 @@ def written_inputs(design: Elaborated, read_back: Sequence[str] | None = None) -
         for node in WRITTEN.finditer(tree)
         if node["label"] in inputs
         if node["label"] in connected or not any(start < node.start() < end for start, end in initial)
+    ]
+
+
+def changed_parameters(design: Elaborated, arguments: Sequence[str]) -> list[str]:
+    """Reasons not to build a design: a parameter does not have the number that the arguments give it, as a test would
+    read it from the design. Of such numbers, Verilator 5.032 takes 32 bits.
+    """
+    top, found = TOP.search(design.tree), filter(None, map(GIVEN.fullmatch, arguments))
+    given = {match[1].encode(): int(match[2]) for match in found}
+    return [
+        f"{_place(design, node.start())}: the parameter {_name(node)} is not {number}, which the harness gives it"
+        for node in (PARAMETER.finditer(design.tree, *top.span()) if top else ())
+        if (number := given.get(node["name"])) is not None
+        if int(node["value"], 16) not in (number, number & 0xFFFFFFFF, number + (1 << int(node["width"])))
     ]
 
 
@@ -515,7 +537,7 @@ def judge(
         refusals += confused_interfaces(design)
         refusals += used_files(design) + corruptions(design) + (replaced_inputs(design) if driven else [])
     elif testbench and any("cocotbvpi" in word for word in given):
-        refusals += written_inputs(design, inputs)
+        refusals += written_inputs(design, inputs) + changed_parameters(design, given)
     return None, b"", violations, refusals
 
 
