@@ -55,7 +55,8 @@ def test_every_call_is_found_with_its_place(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tasks", "benches"),
     [
-        ("$fopen $fgets $fgetc $fread $fscanf $fseek $readmemh", "none"),
+        ("$fopen $readmemh", "none"),
+        ("$fgets $fgetc $fread $fscanf $fseek", "read"),
         ("$fwrite $fdisplay $writememh", "read"),
         ("$dumpfile $dumpvars", "dumps"),
         ("$display $finish $fatal $floor $fflush", "all"),
@@ -66,6 +67,36 @@ def test_a_testbench_uses_no_files_in_the_way_that_a_design_does(tasks: str, ben
     for task in tasks.split():
         check(tmp_path, f'    %vpi_call 2 5 "{task}", v0 {{0 0 0}};')
         assert benches_files(compiled, benches_with_files([compiled], lambda _: True)) == benches, task
+
+
+ROWS = '%vpi_call/w 2 5 "$readmemh", "rtl/rows.hex", v0 {0 0 0};'
+LOG = '%vpi_func 2 5 "$fopen" 32, "debug.log", "w" {0 0 0};'
+
+
+@pytest.mark.parametrize(
+    ("design", "bench", "kind"),
+    [
+        (ROWS, '%vpi_func 3 5 "$fscanf" 32, v1 {0 0 0};', "read|rtl/rows.hex"),
+        (ROWS, '%vpi_func 3 5 "$fopen" 32, "result.log" {0 0 0};', "read-|rtl/rows.hex"),
+        (ROWS + LOG, '%vpi_call/w 3 5 "$readmemh", v2, v3 {0 0 0};', "read|debug.log|rtl/rows.hex"),
+        (LOG, '%vpi_func 3 5 "$fscanf" 32, v1 {0 0 0};', "none"),
+        ('%vpi_call 2 5 "$fclose", v4 {0 0 0};', '%vpi_func 3 5 "$fscanf" 32, v1 {0 0 0};', "none"),
+        (ROWS.replace('"rtl/rows.hex"', "P_0x1"), "", "none"),
+        (ROWS.replace("rows", r"r\042ows"), "", "none"),
+        ('L_0x1 .sfunc 2 5 "$fopen", "v32v8", L_0x2;', "", "none"),
+        (ROWS.replace("$readmemh", "$sdf_annotate"), "", "none"),
+        ("".join(ROWS.replace("rows", f"rows{number}") for number in range(21)), "", "none"),
+    ],
+)
+def test_a_testbench_may_read_beside_a_design_whose_files_are_known(
+    design: str, bench: str, kind: str, tmp_path: Path
+) -> None:
+    compiled, testbench = str(tmp_path / "t.vvp"), tmp_path / "tb.sv"
+    testbench.touch()
+    lines = (design + bench).replace(";", ";\n    ").splitlines()
+    check(tmp_path, *lines, names=f'"N/A"; "<interactive>"; "/code/rtl/a.sv"; "{testbench}";')
+    found = benches_with_files([compiled], lambda name: name != str(testbench))
+    assert benches_files(compiled, found) == kind
 
 
 @pytest.mark.parametrize("blank", [" ", "", "\t", "\n", "\r\n"], ids=ascii)
@@ -338,6 +369,26 @@ async def test_a_hidden_testbench_uses_files_that_the_design_does_not(
     score = await scorer.score(make_problem(harness=harness), {TARGET: design})
     assert score.passed == passes, score.reason
     assert (violation in str(score.violations)) if violation else not score.violations
+
+
+@pytest.mark.docker
+@pytest.mark.parametrize(
+    ("name", "passes"), [("/code/rtl/rom.hex", True), ("rows.hex", False), ("../../src/rows.hex", False)]
+)
+async def test_a_testbench_reads_its_vectors_beside_a_design_that_reads_a_table(
+    scorer: Scorer, name: str, passes: bool
+) -> None:
+    """The harness has a link to the vectors."""
+    bench = BENCH.replace('$fopen("result.log", "w")', '$fopen("rows.hex", "r")').replace("$fclose(log);", "")
+    bench = bench.replace('$fdisplay(log, "%0s", right ? "PASS" : "FAIL");', "if (!right) $fatal;")
+    command = WITH_BENCH["docker-compose.yml"].replace("; grep -q PASS result.log", "")
+    command = command.replace("vvp t.vvp", "ln -s /src/rows.hex .; vvp t.vvp")
+    problem = make_problem(harness=WITH_BENCH | {"src/tb.sv": bench, "docker-compose.yml": command})
+    reading = inside(f'reg [27:0] m [0:3];\ninitial $readmemh("{name}", m);', GOLDEN)
+    score = await scorer.score(problem, {TARGET: reading, "rtl/rom.hex": "01 02 03 04\n"})
+    assert (score.passed, score.violations == []) == (passes, passes), score.reason
+    wrong = reading.replace("a + b", "a - b")
+    assert not (await scorer.score(problem, {TARGET: wrong, "rtl/rom.hex": "01 02 03 04\n"})).passed
 
 
 @pytest.mark.docker

@@ -92,6 +92,13 @@ WRITES_FILES = re.compile(rb"\$(?:f(?!atal|inish|loor|flush)|writemem)")
 """Names of tasks that write files, including some of the above. Waveforms are separate, since they can be omitted."""
 PRINTS = re.compile(rb"\$f(?:display|write|strobe|monitor)[bho]?\", 32's?b(?:0{31}1|10{29}(?:01|10))[ ,]")
 """A call that writes to stdout or stderr."""
+OPENED = re.compile(rb'%vpi\S* \d+ \d+ "\$(?:fopen[rwa]?|readmem[bh])"(?: \d+)?, "([\w./-]+)"')
+"""A call that opens a file with a constant name."""
+OPENING = re.compile(rb"\$(?:fopen|s?readmem|sdf_|ivlh_)")
+"""Names of tasks that open a file that they may read."""
+HANDLES = re.compile(rb"\$(?:f(?!atal|inish|loor|flush)|rewind|ungetc|ivlh_)")
+"""Names of tasks that open a file by a handle, or use an open file."""
+MOST_OPENED = 20
 OPENS = re.compile(rb"\$(?:fopen[wa]?$|writemem|ivlh_file_open)")
 TO_READ = re.compile(rb'"[^\n]*, "rb?" \{')
 """Names of tasks that may open a file for writing, and the rest of a call that does not."""
@@ -133,23 +140,33 @@ def letting_go(hidden: Sequence[str]) -> list[set[bytes]]:
 def benches_with_files(paths: Sequence[str], is_own: Callable[[str], bool]) -> list[str]:
     """What hidden testbenches in compiled files may do with files, for `benches_files`.
 
-    ``all`` if the design uses no files, ``dumps`` if it writes waveforms alone, ``read`` if it only writes files.
-    Otherwise ``none``: the design could open the testbench's files, or use those that the testbench opened. A ``-``
-    follows if the testbench writes files nevertheless.
+    ``all`` if the design uses no files, ``dumps`` if it writes waveforms alone, ``read`` if it only writes files, or
+    opens files with constant names and not both use handles of open files. Otherwise ``none``: the design could open
+    the testbench's files, or use those that the testbench opened. A ``-`` follows if the testbench writes files
+    nevertheless, then each file that the design opens, after a ``|``.
     """
     found = []
     for path in filter(os.path.isfile, dict.fromkeys(paths)):
         text, files = read_compiled(path)
         own = [not os.path.isfile(name) or is_own(os.path.realpath(name)) for name in files]
-        names, writes = set[bytes](), False
+        names, opened, handles, writes = set[bytes](), set[str](), set[bool](), False
         for call in SYSTEM_CALL.finditer(text):
-            if (number := int(call["file"])) >= len(own) or own[number]:
-                names.update(() if PRINTS.match(text, call.start("name")) else {call["name"]})
-            else:
-                writes |= OPENS.match(call["name"]) is not None and TO_READ.match(text, call.end("name")) is None
-        may = "none" if any(map(READS_FILES.match, names)) else "read" if any(map(WRITES_FILES.match, names)) else "all"
+            name, ours = call["name"], (number := int(call["file"])) >= len(own) or own[number]
+            if PRINTS.match(text, call.start("name")):
+                continue
+            handles |= {ours} if HANDLES.match(name) else set()
+            if not ours:
+                writes |= OPENS.match(name) is not None and TO_READ.match(text, call.end("name")) is None
+                continue
+            names.add(name)
+            constant = OPENED.match(text, call.start())
+            opened |= {constant[1].decode()} if constant else {""} if OPENING.match(name) else set()
+        clear = "" not in opened and len(opened) <= MOST_OPENED and len(handles) < 2
+        reads = any(map(READS_FILES.match, names))
+        may = "none" if reads and not clear else "read" if reads or any(map(WRITES_FILES.match, names)) else "all"
         may = "dumps" if may == "all" and any(name.startswith(b"$dump") for name in names) else may
-        found.append(f"{may}{'-' if writes and may in ('none', 'read') else ''} {_digest(text)}")
+        kind = f"{may}{'-' if writes and may in ('none', 'read') else ''}"
+        found.append(f"{'|'.join([kind, *sorted(opened)] if may == 'read' else [kind])} {_digest(text)}")
     return found
 
 

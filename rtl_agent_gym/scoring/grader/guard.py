@@ -47,8 +47,11 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
         bench = ""
         if line.named:
             from .connections import benches_files
+            from .options_files import file_fault
 
-            bench = benches_files(design, line.named)
+            bench, *opened = benches_files(design, line.named).split("|")
+            if any(file_fault("", name, reads=True)[1] for name in opened):
+                bench = bench.replace("read", "none")
         waves = bench == "all" and line.settings.get("waves")  # of a testbench beside which a design records none
         arguments = [*arguments, "-none"] if silent and not waves else arguments
         if bench in ("", "own") and line.settings["testbench"] and any("cocotb" in word for word in arguments):
