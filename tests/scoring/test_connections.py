@@ -158,7 +158,7 @@ async def test_what_bears_the_name_of_a_shipped_header_is_the_designs(
     compiled = tmp_path / "d.vvp"
     compiled.write_bytes((await shared_sandbox.read_files(["claimed"]))["claimed/d.vvp"])
     assert reached_signals(str(compiled), sources.is_own), done
-    assert benches_with_files([str(compiled)], sources.is_own)[0].startswith("none ")
+    assert benches_with_files([str(compiled)], sources.is_own)[0].startswith("read|n.txt ")
     assert benches_with_files([str(compiled)], lambda name: False)[0].startswith("all ")
 
 

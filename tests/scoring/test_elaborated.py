@@ -80,7 +80,7 @@ def test_verilators_own_package_is_no_violation_and_cannot_be_claimed(
     text = b'`line 148 "<verilated_std>" 0\nwire a;\n'
     monkeypatch.setattr(subprocess, "run", Mock(return_value=Mock(returncode=0, stdout=text, stderr=b"")))
     monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", Elaborated(own.encode(), FILES, []))))
-    (refused,) = judge(["a.sv"], str(tmp_path), False)[3]
+    (refused,) = judge(["a.sv"], str(tmp_path), {"testbench": False})[3]
     assert "names one of Verilator's own sources" in refused
 
 
@@ -141,7 +141,7 @@ def test_what_only_the_elaborated_design_shows_is_not_built(
     monkeypatch.setattr(subprocess, "run", Mock(return_value=printed))
     monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", Elaborated(tree.encode(), FILES, []))))
     monkeypatch.setattr(verilated, "_beyond_ports", Mock(return_value=Reach([], [], mixed)))
-    failed, _, violations, refusals = judge(["a.sv"], str(tmp_path), True)
+    failed, _, violations, refusals = judge(["a.sv"], str(tmp_path), {"testbench": True})
     assert failed is None
     assert [violation in each for each in violations] == [True] * bool(violation)
     assert [refusal in each for each in refusals] == [True] * bool(refusal)
@@ -187,7 +187,7 @@ def test_a_program_is_a_hidden_testbench(
     text = f'`line 1 "/code/rtl/a.sv" 1\nmodule m; {printed}\nendmodule\n'.encode()
     monkeypatch.setattr(subprocess, "run", Mock(return_value=Mock(returncode=0, stdout=text, stderr=b"")))
     monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", Elaborated(tree.encode(), FILES, []))))
-    _, _, violations, refusals = judge([*options.split(), "/code/rtl/a.sv"], str(tmp_path), True)
+    _, _, violations, refusals = judge([*options.split(), "/code/rtl/a.sv"], str(tmp_path), {"testbench": True})
     assert [violation in each for each in violations] == [True] * bool(violation)
     assert [refusal in each for each in refusals] == [True] * bool(refusal)
 
@@ -226,7 +226,7 @@ def test_nothing_is_built_whose_text_or_design_is_unknown(
     run = Mock(return_value=Mock(returncode=status, stdout=printed, stderr=b"why"))
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(verilated, "elaborate", Mock(return_value=(b"", design)))
-    found, said, violations, (refused,) = judge(["a.sv"], str(tmp_path), False)
+    found, said, violations, (refused,) = judge(["a.sv"], str(tmp_path), {"testbench": False})
     assert (found, said, violations) == (failed, b"why", [])
     assert "nothing is built" in refused
 
@@ -877,8 +877,8 @@ def test_a_file_of_options_may_ask_for_a_lint(tmp_path: Path, monkeypatch: pytes
     run = Mock(return_value=Mock(returncode=1, stderr=b""))
     monkeypatch.setattr(subprocess, "run", run)
     (tmp_path / "lint.f").write_text("--lint-only -Wall\n")
-    judge(["-f", str(tmp_path / "lint.f"), "a.sv"], str(tmp_path), False)
+    judge(["-f", str(tmp_path / "lint.f"), "a.sv"], str(tmp_path), {"testbench": False})
     assert run.call_args.args == ([f"{TOOLS}/verilator", "-Wall", "a.sv", "-E"],)
     (tmp_path / "lint.f").write_text("-Wall // --lint-only\n")  # no plain words
-    judge(["-f", str(tmp_path / "lint.f"), "a.sv"], str(tmp_path), False)
+    judge(["-f", str(tmp_path / "lint.f"), "a.sv"], str(tmp_path), {"testbench": False})
     assert run.call_args.args[0][1:3] == ["-f", str(tmp_path / "lint.f")]

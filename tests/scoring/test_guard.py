@@ -13,7 +13,7 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
-from rtl_agent_gym.scoring.grader import connections, sources, verilated
+from rtl_agent_gym.scoring.grader import connections, options_files, sources, verilated
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
 from rtl_agent_gym.scoring.grader.connections import benches_files, benches_with_files
 from rtl_agent_gym.scoring.grader.guard import REFUSED, compiled_design, run_iverilog, run_verilator
@@ -89,14 +89,19 @@ LOG = '%vpi_func 2 5 "$fopen" 32, "debug.log", "w" {0 0 0};'
     ],
 )
 def test_a_testbench_may_read_beside_a_design_whose_files_are_known(
-    design: str, bench: str, kind: str, tmp_path: Path
+    design: str, bench: str, kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compiled, testbench = str(tmp_path / "t.vvp"), tmp_path / "tb.sv"
     testbench.touch()
     lines = (design + bench).replace(";", ";\n    ").splitlines()
     check(tmp_path, *lines, names=f'"N/A"; "<interactive>"; "/code/rtl/a.sv"; "{testbench}";')
     found = benches_with_files([compiled], lambda name: name != str(testbench))
-    assert benches_files(compiled, found) == kind
+    assert found[0].partition(" ")[0] == kind
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(options_files, "WORK", (str(tmp_path),))
+    assert benches_files(compiled, found) == kind.partition("|")[0].replace("read", "none")
+    monkeypatch.chdir(tmp_path)
+    assert benches_files(compiled, found) == kind.partition("|")[0]
 
 
 @pytest.mark.parametrize("blank", [" ", "", "\t", "\n", "\r\n"], ids=ascii)
@@ -552,8 +557,8 @@ def test_numbers_of_parameters_are_compared_as_the_simulator_writes_them(tmp_pat
     ):
         (tmp_path / "t.vvp").write_text(f'\nS_0x1 .scope module, "t" "t" 3 1;\n{written}\n .timescale 0 0;\n{names}\n')
         for arguments in (["-s", "t", f"-Pt.W={given}", "a.sv"], ["-P", f"t.W={given}"]):
-            assert bool(connections.changed_parameters(str(tmp_path / "t.vvp"), arguments)) != same, written
-    assert connections.changed_parameters(str(tmp_path / "missing.vvp"), ["-s", "t"]) == []
+            assert bool(connections.changed_parameters([str(tmp_path / "t.vvp")], arguments)) != same, written
+    assert connections.changed_parameters([str(tmp_path / "missing.vvp")], arguments) == []
 
 
 def test_a_testbench_that_is_left_beside_the_design_has_signals_of_its_own(tmp_path: Path) -> None:

@@ -177,10 +177,16 @@ def claims(paths: Sequence[str]) -> list[str]:
 
 
 def benches_files(path: str, found: Sequence[str]) -> str:
-    """What `benches_with_files` found for a compiled file; empty if it has no hidden testbench."""
+    """What `benches_with_files` found for a compiled file, without files; empty if it has no hidden testbench. It is
+    ``none`` if the design opens a file that it may not read.
+    """
+    from .options_files import file_fault
+
     with open(path, "rb") as stream:
         digest = _digest(stream.read())
-    return next((entry.partition(" ")[0] for entry in found if entry.endswith(f" {digest}")), "")
+    entry = next((entry.partition(" ")[0] for entry in found if entry.endswith(f" {digest}")), "")
+    kind, *opened = entry.split("|")
+    return kind.replace("read", "none") if any(file_fault("", name, reads=True)[1] for name in opened) else kind
 
 
 def _digest(text: bytes) -> str:
@@ -238,19 +244,20 @@ def written_inputs(path: str, names: Sequence[str]) -> list[str]:
     ]
 
 
-def changed_parameters(path: str, arguments: Sequence[str]) -> list[str]:
+def changed_parameters(paths: Sequence[str], arguments: Sequence[str]) -> list[str]:
     """Where a parameter of a top module does not have the number that the compiler's `arguments` give it, because of a
     ``defparam`` or a narrow type, as ``file:line: reason``. A test that reads the parameter from the design, for the
     range of its stimuli for example, would test something else than the harness asks for.
     """
     numbers = GIVEN.findall("\0".join(["", *arguments, ""]))
     given = {(top.encode(), name.encode()): int(number) for top, name, number in numbers}
-    text, files = read_compiled(path) if given else (b"", [])
-    found = ((top, PARAMETER.match(line)) for top, section in _tops(text) for line in section.split(b"\n"))
+    designs = [read_compiled(path) for path in filter(os.path.isfile, paths)] if given else []
     return [
         f"{short(files[int(top['file'])])}:{int(top['line'])}: the parameter {_shown(match['name'])} is not"
         f" {given[top['name'], match['name']]}, which the harness gives it"
-        for top, match in found
+        for text, files in designs
+        for top, section in _tops(text)
+        for match in map(PARAMETER.match, section.split(b"\n"))
         if match and not _is_number(match, given.get((top["name"], match["name"])))
     ]
 

@@ -47,11 +47,8 @@ def run_vvp(line: Line, arguments: list[str]) -> None:
         bench = ""
         if line.named:
             from .connections import benches_files
-            from .options_files import file_fault
 
-            bench, *opened = benches_files(design, line.named).split("|")
-            if any(file_fault("", name, reads=True)[1] for name in opened):
-                bench = bench.replace("read", "none")
+            bench = benches_files(design, line.named)
         waves = bench == "all" and line.settings.get("waves")  # of a testbench beside which a design records none
         arguments = [*arguments, "-none"] if silent and not waves else arguments
         if bench in ("", "own") and line.settings["testbench"] and any("cocotb" in word for word in arguments):
@@ -124,8 +121,7 @@ def run_iverilog(line: Line, arguments: list[str]) -> None:
             violations += reach.violations
             refusals = reach.refusals + (driven if sources.mixed(lines) else [])
             refusals += reached_signals(lines, arguments) if reach.mixed else []
-            alone = [] if reach.mixed else filter(os.path.isfile, sources.outputs(arguments))
-            refusals += [fault for path in alone for fault in connections.changed_parameters(path, arguments)]
+            refusals += connections.changed_parameters(sources.outputs(arguments), arguments)
         judged = True
     finally:  # also if this program fails: what was not judged must not run
         if violations or refusals or not judged or code:  # after some errors, Icarus leaves a file that would run
@@ -166,8 +162,7 @@ def run_verilator(line: Line, arguments: list[str]) -> None:
         os.execv(f"{TOOLS}/verilator", ["verilator", *arguments])
     with OwnFolder() as folder:
         if line.settings["simulation"]:
-            testbench, inputs = line.settings["testbench"], line.settings.get("inputs", ())
-            failed, text, violations, refusals = judge(arguments, folder, testbench, inputs)
+            failed, text, violations, refusals = judge(arguments, folder, line.settings)
             if not (failed or violations or refusals):
                 refusals = prepare(arguments)
             if failed or violations or refusals:

@@ -40,6 +40,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from .messages import Settings
+
     Checked = tuple[list[str], list[str]]
 
 CONSTRUCTS = {
@@ -500,13 +502,12 @@ INCLUDED = re.compile(r"-I|\+incdir\+")
 """An option with folders that Verilator also searches for modules."""
 
 
-def judge(
-    arguments: list[str], folder: str, testbench: bool, inputs: Sequence[str] = ()
-) -> tuple[int | None, bytes, list[str], list[str]]:
+def judge(arguments: list[str], folder: str, settings: Settings) -> tuple[int | None, bytes, list[str], list[str]]:
     """Check a build before it runs: its exit status if it would fail, else None; what it printed then; violations;
-    refusals. With `testbench`, a design may be connected to a hidden testbench by ports only, and does not write its
-    inputs, or the signals named `inputs`, if cocotb tests it. `folder` is an empty folder for Verilator's output.
+    refusals. With the setting `testbench`, a design may be connected to a hidden testbench by ports only, and has the
+    inputs and parameters that cocotb's tests read. `folder` is an empty folder for Verilator's output.
     """
+    testbench = settings["testbench"]
     # Without the text nothing can be checked, so nothing is built.
     given, arguments = arguments, with_listed(arguments)
     kept = [word for word in arguments if word.lstrip("-") not in MODES]
@@ -537,7 +538,7 @@ def judge(
         refusals += confused_interfaces(design)
         refusals += used_files(design) + corruptions(design) + (replaced_inputs(design) if driven else [])
     elif testbench and any("cocotbvpi" in word for word in given):
-        refusals += written_inputs(design, inputs) + changed_parameters(design, given)
+        refusals += written_inputs(design, settings.get("inputs", ())) + changed_parameters(design, given)
     return None, b"", violations, refusals
 
 
