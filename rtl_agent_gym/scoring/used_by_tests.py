@@ -33,10 +33,12 @@ _INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
 _STRING = re.compile(r'"([^"\n]*)"')
 _HIDDEN = re.compile(r"(?:/|\.\./)+(?:code/)?(?:src|proc)/")
 _DRIVEN = re.compile(
-    r"\bdut\.([A-Za-z]\w*)\.(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*0\s*(?:[#)\n]|\Z))"
-    r"|\bClock\(\s*dut\.([A-Za-z]\w*)"
+    r"\bdut\.([A-Za-z]\w*)(?:\[[^\]\n]*\])*\.(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*0\s*(?:[#)\n]|\Z))"
+    r"|(?<!Edge)(?<!Change)[(,]\s*(?:\w+\.)?dut\.([A-Za-z]\w*)(?=\s*[,)])"
 )
-"""A signal that a test drives with more than 0, by which tests initialise outputs, too."""
+"""A signal that a test drives with more than 0, by which tests initialise outputs, too, or hands to a function, which
+may drive it, such as a clock.
+"""
 _WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
 """A word that says which way a port goes."""
 _DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b|inout\b)", re.IGNORECASE)
@@ -116,7 +118,8 @@ class ReadByYosys:
 
 
 def inputs_of_tests(problem: Problem) -> list[str]:
-    """Signals that the hidden Python tests drive, and that the task calls inputs wherever it lists or declares them.
+    """Signals that the hidden Python tests drive, or hand to a function, and that the task calls inputs wherever it
+    lists or declares them.
 
     A test may read such an input back, and expect what belongs to it, whatever direction the design gives the port.
     """

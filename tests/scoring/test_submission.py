@@ -190,9 +190,10 @@ def test_what_the_tests_run_or_read_is_graded_as_given() -> None:
 
 def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> None:
     """Tests initialise outputs, too, and texts mention them beside inputs."""
-    names = ("a", "b", "mode", "sel", "serial", "sum", "done", "step", "known")
+    names = ("a", "b[0]", "mode", "sel", "serial", "sum", "done", "step", "known")
     lines = [f"dut.{name}.value = random.randint(0, 9)" for name in names]
     lines += ["Clock(dut.clk, 10)", "dut.busy.value = 0  # idle", "dut.rst.setimmediatevalue(0)", "dut.rst.value = 1"]
+    lines += ["reset(dut.low, active=False)", "drive(clk, self.dut.odd)", "RisingEdge(dut.irq)", "int(dut.ack.value)"]
     tests = "\n".join(lines)
     prompt = """Write `sum`, whose inputs are added.
 
@@ -202,10 +203,14 @@ def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> N
     2. `serial`: Serial data, which appears at an output later.
     - mode (2 bits): Input that chooses the output.
     - rst: Reset input.
+    - low: Reset input.
+    - odd: Input.
+    - irq: Input of a processor.
+    - ack: Input of a processor.
     ### Outputs
     | step | 4 | Step |
     - **busy**: Input is not accepted.
     """
     rtl = "module sub(\n    input [7:0] known,\n    output done);\nendmodule\nmodule x(\n    input done);\nendmodule\n"
     problem = make_problem(prompt=prompt, context={"rtl/sub.sv": rtl}, harness={"src/test_adder.py": tests})
-    assert inputs_of_tests(problem) == ["a", "b", "clk", "known", "mode", "rst", "sel"]
+    assert inputs_of_tests(problem) == ["a", "b", "clk", "known", "low", "mode", "odd", "rst", "sel"]
