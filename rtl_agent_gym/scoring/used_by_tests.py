@@ -34,10 +34,10 @@ _STRING = re.compile(r'"([^"\n]*)"')
 _HIDDEN = re.compile(r"(?:/|\.\./)+(?:code/)?(?:src|proc)/")
 _DRIVEN = re.compile(
     r"\bdut\.([A-Za-z]\w*)(?:\[[^\]\n]*\])*\.(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*0\s*(?:[#)\n]|\Z))"
-    r"|(?<!Edge)(?<!Change)[(,]\s*(?:\w+\.)?dut\.([A-Za-z]\w*)(?=\s*[,)])"
+    r"|(?<!Edge)(?<!Change)[(,=]\s*(?:\w+\.)?dut\.([A-Za-z]\w*)(?=\s*(?:[,)\n]|\Z))"
 )
-"""A signal that a test drives with more than 0, by which tests initialise outputs, too, or hands to a function, which
-may drive it, such as a clock.
+"""A signal that a test drives with more than 0, by which tests initialise outputs, too, or that it hands to a function
+or a variable, by which it may be driven.
 """
 _WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
 """A word that says which way a port goes."""

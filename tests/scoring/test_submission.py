@@ -193,7 +193,13 @@ def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> N
     names = ("a", "b[0]", "mode", "sel", "serial", "sum", "done", "step", "known")
     lines = [f"dut.{name}.value = random.randint(0, 9)" for name in names]
     lines += ["Clock(dut.clk, 10)", "dut.busy.value = 0  # idle", "dut.rst.setimmediatevalue(0)", "dut.rst.value = 1"]
-    lines += ["reset(dut.low, active=False)", "drive(clk, self.dut.odd)", "RisingEdge(dut.irq)", "int(dut.ack.value)"]
+    lines += [
+        "reset(dut.low, active=False)",
+        "drive(clk, self.dut.odd)",
+        "x = dut.last",
+        "RisingEdge(dut.irq)",
+        "int(dut.ack.value)",
+    ]
     tests = "\n".join(lines)
     prompt = """Write `sum`, whose inputs are added.
 
@@ -205,6 +211,7 @@ def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> N
     - rst: Reset input.
     - low: Reset input.
     - odd: Input.
+    - last: Input.
     - irq: Input of a processor.
     - ack: Input of a processor.
     ### Outputs
@@ -213,4 +220,4 @@ def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> N
     """
     rtl = "module sub(\n    input [7:0] known,\n    output done);\nendmodule\nmodule x(\n    input done);\nendmodule\n"
     problem = make_problem(prompt=prompt, context={"rtl/sub.sv": rtl}, harness={"src/test_adder.py": tests})
-    assert inputs_of_tests(problem) == ["a", "b", "clk", "known", "low", "mode", "odd", "rst", "sel"]
+    assert inputs_of_tests(problem) == ["a", "b", "clk", "known", "last", "low", "mode", "odd", "rst", "sel"]
