@@ -38,7 +38,7 @@ from .client import CPU_SHARES, UIDS, UserIds, finished, folders, process_limits
 from .programs import programs_folder
 from .protocol import SandboxSpec
 from .root_build import build_root
-from .root_folder import Root, apptainer, apptainer_exec, find_root, require_unchanged
+from .root_folder import SIF, Root, apptainer, apptainer_exec, find_root, require_unchanged
 from .seccomp import allowed
 from .userns import UserNamespace, bubblewrap, open_ranged, open_single, why_not_ranged
 from .warden.confine import SHARED_PAGES
@@ -415,7 +415,7 @@ class NamespaceSandboxes(BudgetedSandboxes[NamespaceSandbox]):
 
 def image_file(root: Root) -> Path:
     """The image for Apptainer: the SIF file ``root.sif`` beside the root folder if it exists, otherwise the folder."""
-    file = root.folder.with_name("root.sif")
+    file = root.folder.with_name(SIF)
     return file if file.is_file() else root.folder
 
 

@@ -24,7 +24,7 @@ from ..errors import ImageError, SandboxError, UsageError
 from .daemon import run_program, silent, tail
 from .dockerfile import Instruction, file_mode, read_stages, split_words, variables
 from .results import WORK_DIR
-from .root_folder import RECORD, Root, find_built, held, in_scratch, locked, require_unchanged, roots_folder
+from .root_folder import RECORD, Root, extent_of, find_built, held, in_scratch, locked, require_unchanged, roots_folder
 from .userns import UserNamespace, as_builder, bubblewrap
 from .zygote import memory_file
 
@@ -72,7 +72,9 @@ def _build(base: Root, files: Mapping[str, bytes], dockerfile: str, place: Path,
         run_program(["cp", "--archive", "--reflink=auto", str(base.folder), str(steps.root)], error=ImageError)
         for step in stages[0].steps:
             steps.take(step, files)
-        made = base.model_copy(update={"digest": digest, "environment": steps.environment})
+        made = base.model_copy(
+            update={"digest": digest, "environment": steps.environment, "extent": extent_of(steps.root)}
+        )
         (scratch / RECORD).write_text(made.model_dump_json(), encoding="utf-8")
     held(place / RECORD)
     return made.model_copy(update={"folder": place / "root"})

@@ -47,6 +47,8 @@ from .userns import as_builder, bubblewrap, open_full, why_not_ranged
 VARIABLE = "RTL_GYM_ROOTS"
 """The environment variable with the folder of all roots."""
 RECORD = "image.json"
+SIF = "root.sif"
+"""Apptainer's image file, which is used in place of the folder beside it."""
 _DELETED, _EMPTIED = ".wh.", ".wh..wh..opq"
 """How the names of a layer's entries begin that delete a file, or all earlier files of a folder."""
 _SCRATCH = (".unpacking-", ".building-")
@@ -86,6 +88,8 @@ class Root(Content):
     environment: dict[str, str]
     modes: dict[str, int]
     """The original modes of files whose set-user-id and set-group-id bits were removed, by path."""
+    extent: tuple[int, int] | None = None
+    """Its `extent_of` when it was complete; None in records of earlier versions."""
     folder: Path = Field(default=Path(), exclude=True)
     """Its path, the root of sandboxes. Not part of the record."""
 
@@ -116,17 +120,41 @@ def find_root() -> Root:
 
 
 def find_built(place: Path) -> Root | None:
-    """The root in a folder; None if there is none or its record is damaged, for example by a loss of power.
+    """The root in a folder; None if there is none or it is damaged, for example by a loss of power.
 
-    `prune` does not remove it while this process runs. Raises `ImageError` if the record cannot be read.
+    It is damaged if its record is, or if files are missing or cut off, as after an interrupted copy or when a machine
+    deletes files that nobody has read for weeks. Otherwise right designs would fail and their verdicts be cached.
+    A process counts the files of a root once.
+
+    `prune` does not remove it while this process runs. Raises `ImageError` if it cannot be read.
     """
     try:
-        found = Root.model_validate_json(held(place / RECORD))
-    except (FileNotFoundError, ValidationError):
+        found = Root.model_validate_json(held(place / RECORD)).model_copy(update={"folder": place / "root"})
+        if found.extent is not None and (place, found.digest) not in _complete and not (place / SIF).is_file():
+            if extent_of(found.folder) != found.extent:
+                return None
+            _complete.add((place, found.digest))
+    except (FileNotFoundError, NotADirectoryError, ValidationError):
         return None
     except OSError as error:
-        raise ImageError(f"{place / RECORD} cannot be read: {error}") from error
-    return found.model_copy(update={"folder": place / "root"})
+        raise ImageError(f"{error.filename or place} cannot be read: {error.strerror}") from error
+    return found
+
+
+def extent_of(root: Path) -> tuple[int, int]:
+    """The number of files and folders of a root, and the bytes of its files, as any user of the machine sees them."""
+    count = size = 0
+    folders = [str(root)]
+    while folders:
+        with os.scandir(folders.pop()) as entries:
+            for entry in entries:
+                count += 1
+                found = entry.stat(follow_symlinks=False)
+                if not stat.S_ISDIR(found.st_mode):
+                    size += found.st_size
+                elif found.st_mode & 0o005 == 0o005:  # others are empty for users who cannot read them
+                    folders.append(entry.path)
+    return count, size
 
 
 def require_unchanged(root: Root) -> None:
@@ -140,6 +168,8 @@ def require_unchanged(root: Root) -> None:
     )
 
 
+_complete: set[tuple[Path, str]] = set()
+"""The roots whose files this process has counted, by folder and digest."""
 _records: dict[Path, int] = {}
 """Locked descriptors of the records of roots that this process uses; `prune` keeps locked roots."""
 
@@ -210,7 +240,8 @@ def record(
     """
     progress("computing the digest of its content")
     content = _read(scratch / "root", modes)
-    root = Root(**content.model_dump(), tag=image_tag(), environment=environment, modes=modes)
+    extent = extent_of(scratch / "root")
+    root = Root(**content.model_dump(), tag=image_tag(), environment=environment, modes=modes, extent=extent)
     _checked(root, digest, source)
     (scratch / RECORD).write_text(root.model_dump_json(indent=1), encoding="utf-8")
     return root
@@ -450,6 +481,15 @@ def _from_squashfs(source: Path, tree: _Tree | None) -> tuple[dict[str, str], st
             (there / name / "root").rename(tree.root)
             tree.modes |= known.modes
     return known.environment, known.digest
+
+
+def require_recorded(root: Root) -> None:
+    """Raise `ImageError` if the content of a root does not have its digest. Reads all files, which takes seconds."""
+    if (found := _read(root.folder, root.modes).digest) != root.digest:
+        raise ImageError(
+            f"the image in {root.folder.parent} is damaged: its content is {found}, not {root.digest}; build it again "
+            "with: rtl-agent-gym image build --sandbox namespaces --no-cache, or unpack it into another folder"
+        )
 
 
 def _read(root: Path, modes: dict[str, int]) -> Content:

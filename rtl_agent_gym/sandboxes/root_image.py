@@ -52,6 +52,7 @@ from .root_folder import (
     locked,
     record,
     remove_tree,
+    require_recorded,
     root_place,
     run_in,
 )
@@ -150,8 +151,12 @@ def take_special_bits(root: Path) -> dict[str, int]:
 
 
 def verify() -> dict[str, str]:
-    """Run every tool in the root and return the versions they report, by name. Raises `ImageError` as for an image."""
+    """Run every tool in the root and return the versions they report, by name.
+
+    Raises `ImageError` as for an image, or if a file was changed after the build.
+    """
     root = find_root()
+    require_recorded(root)
     done = run_in(root.folder, ["/bin/sh", "-c", version_script()], root.environment)
     return checked_versions(done.stdout + done.stderr)
 

@@ -8,7 +8,7 @@ import json
 import os
 import stat
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ from rtl_agent_gym.files import flush
 from rtl_agent_gym.sandboxes import image, root_folder
 from rtl_agent_gym.sandboxes.daemon import docker_errors
 from rtl_agent_gym.sandboxes.root_build import build_root
-from rtl_agent_gym.sandboxes.root_folder import RECORD, Root, find_root, remove_tree, unpack
+from rtl_agent_gym.sandboxes.root_folder import RECORD, SIF, Root, find_built, find_root, remove_tree, unpack
 
 Entry = tuple[str, bytes | str | None, int]
 """Path; content, the target of a link, or None for a folder; mode."""
@@ -229,6 +229,36 @@ def test_what_is_damaged_is_replaced(base: Root, roots: Path, tmp_path: Path, mo
     assert built(base, "").folder.parent == places[1]
     assert {path.name for path in roots.iterdir()} == {*(place.name for place in places), ".lock"}
     assert seen == [False, False], "the new files are not on the disk before they have their name"
+
+
+@pytest.mark.parametrize("harness", [False, True])
+@pytest.mark.parametrize("damage", [Path.unlink, Path.write_bytes])
+def test_a_root_whose_files_are_missing_or_cut_off_is_damaged(
+    damage: Callable[..., object], harness: bool, roots: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after an interrupted copy: otherwise right designs would fail, and their verdicts be cached."""
+    tool: Entry = ("bin/tool", b"#!", 0o755)
+    file = saved(tmp_path / "image.tar", layer(("bin", None, 0o755), tool, ("own", None, 0o700), ("own/a", b"", 0o600)))
+    base = unpack(file)
+    root = built(base, "COPY tool /code/", tool=b"#!") if harness else base
+    place = root.folder / ("code/tool" if harness else "bin/tool")
+    (root.folder / "own/a").write_bytes(b"other users, who cannot see this, count the same")
+    monkeypatch.setattr(root_folder, "_complete", set())  # as in another process
+    assert find_built(root.folder.parent) == root
+    damage(place, *([b""] if damage is Path.write_bytes else []))
+    assert find_built(root.folder.parent) == root, "a process counts them once"
+    monkeypatch.setattr(root_folder, "_complete", set())
+    if harness:
+        assert built(base, "COPY tool /code/", tool=b"#!").folder == root.folder
+    else:
+        with pytest.raises(ImageError, match=r"is damaged in .*rtl-agent-gym image unpack"):
+            find_root()
+        unpack(file)
+    assert place.read_bytes() == b"#!"
+    os.truncate(place, 1)
+    monkeypatch.setattr(root_folder, "_complete", set())
+    (root.folder.parent / SIF).touch()  # Apptainer uses this file instead
+    assert find_built(root.folder.parent) == root
 
 
 def test_without_bubblewrap_nothing_is_copied_for_a_step(

@@ -92,6 +92,13 @@ def test_another_content_does_not_replace_a_root_silently(
     assert find_root().digest == "sha256:2"
 
 
+def test_a_root_with_other_content_than_its_digest_is_not_verified(root: Root) -> None:
+    path = root.folder.parent / RECORD
+    path.write_text(path.read_text().replace("sha256:1", "sha256:2"))
+    with pytest.raises(ImageError, match="is damaged: its content is sha256:1, not sha256:2"):
+        root_image.verify()
+
+
 def test_the_archive_is_dockers_and_ocis(root: Root, tmp_path: Path) -> None:
     root_image.save_root(tmp_path / "saved.tar.gz")
     with tarfile.open(tmp_path / "saved.tar.gz") as archive:
@@ -191,7 +198,7 @@ def test_prune_leaves_what_another_machine_may_be_unpacking(
 def other_version(root: Root, place: Path) -> None:
     """Make a root of another version."""
     (place / "root").mkdir(parents=True)
-    made = root.model_copy(update={"tag": "rtl-agent-gym/sim:old"})
+    made = root.model_copy(update={"tag": "rtl-agent-gym/sim:old", "extent": (0, 0)})
     (place / RECORD).write_text(made.model_dump_json(exclude={"folder"}))
 
 
