@@ -24,6 +24,7 @@ from rich.text import Text
 from typer.core import TyperCommand
 
 from .. import __version__
+from ..engines.threads import discard_broken_output
 from ..errors import exit_code, leaves, most_telling
 from ..options import SandboxKind
 from ..starting import INTERRUPTED
@@ -165,7 +166,7 @@ def run_to_exit_code(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         sys.stdout.flush()  # here, since an error at the interpreter's exit could not be reported
     except Exception as error:
         code = _report(error)
-    _discard_broken_stdout()
+    discard_broken_output()
     return code
 
 
@@ -222,13 +223,3 @@ def _prepare_streams() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-
-
-def _discard_broken_stdout() -> None:
-    """Discard the buffer of a broken stdout; otherwise the interpreter would print an error at its exit."""
-    try:
-        sys.stdout.flush()
-    except OSError:
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

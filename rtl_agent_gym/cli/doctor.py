@@ -37,6 +37,7 @@ from ..sandboxes.daemon import connect, find_daemon, is_local
 from ..sandboxes.namespaces import check_apptainer, check_namespaces
 from ..sandboxes.root_folder import RECORD, root_place, roots_folder
 from .options import JsonOption
+from .show import console_beside
 
 _GB = 1e9
 _EXTRAS = {
@@ -87,7 +88,7 @@ class Check:
 
 def doctor_command(as_json: JsonOption = False) -> None:
     """Check this machine: Docker, the image, extras, keys. Exits 3 when something required is missing."""
-    console = Console(stderr=as_json)
+    console = console_beside(as_json)
     with console.status("checking this machine"):
         checks = run_checks()
     missing = [check.part for check in checks if check.state == "missing"]

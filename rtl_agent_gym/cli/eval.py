@@ -42,7 +42,7 @@ from .options import (
     with_options,
     writable_folder,
 )
-from .show import episode_printer, print_line, print_score, table_of_figures
+from .show import console_beside, episode_printer, print_line, print_score, stderr_console, table_of_figures
 
 
 @with_options()
@@ -61,7 +61,7 @@ def run_command(
     writable_folder(transcript_dir, "--transcript-dir")
     rules = config.episode.with_options(transcript_dir=transcript_dir)
     config = config.with_options(problems=[chosen], episode=rules, keep=False, attempts=1, concurrency=1, cache=False)
-    console = Console(stderr=json_)
+    console = console_beside(json_)
     faults: list[SandboxError] = []
     observer = episode_printer(console)
     observer.faulted = lambda problem, sample, error: faults.append(error)
@@ -113,7 +113,7 @@ class EvaluationProgress:
         if self._folder is None:
             return
         saved = f"{self._kept} of {self._total} episodes are saved in {self._folder}"
-        print_line(Console(stderr=True), f"interrupted: {saved}; the same command plays the others", "yellow")
+        print_line(stderr_console(), f"interrupted: {saved}; the same command plays the others", "yellow")
 
     def _left_out(self, problem: Problem, reason: str) -> None:
         print_line(self._console, f"left out: {problem.id}: {reason}", "yellow")
@@ -238,7 +238,7 @@ def eval_command(
     interactive = config.policy == "human"
     if interactive:
         config = config.with_options(concurrency=1)
-    console = Console(stderr=json_)
+    console = console_beside(json_)
     progress = EvaluationProgress(console, shown=not interactive)
     containers = not ray and kind(config.sandbox) not in WITHOUT_DAEMON
     host = partial(host_of, config.sandbox)

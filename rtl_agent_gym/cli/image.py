@@ -21,6 +21,7 @@ from ..sandboxes.choice import image_kind
 from ..sandboxes.daemon import ensure_daemon
 from ..sandboxes.programs import PROGRAMS, install_programs
 from .options import JsonOption
+from .show import stderr_console
 
 image_app = typer.Typer(help="The image with the simulators, for agents and hidden tests.")
 KindOption = Annotated[
@@ -163,7 +164,7 @@ def unpack_command(
     digest: DigestOption = None,
 ) -> None:
     """Unpack the image into a folder, for sandboxes without Docker. Prints the folder and the digest of its content."""
-    console = Console(stderr=True)
+    console = stderr_console()
     root = root_folder.unpack(file, lambda line: console.print(line, style="dim", soft_wrap=True), digest=digest)
     typer.echo(f"{root.folder}: {root.digest}")
 

@@ -29,7 +29,7 @@ from ..transcripts import Transcript, read_transcript
 from ..visible import plural
 from .options import GRADING, JsonOption, ProblemsOption, options_as, parameters_of
 from .shell import attach_terminal, require_terminal
-from .show import print_diff, print_line
+from .show import console_beside, print_diff, print_line
 
 _STATE = "/tmp/.replayed-shell"
 _SAVE_STATE = rf"""
@@ -78,7 +78,7 @@ def replay_command(
         )
     if not shell and transcript.score is not None and not known[name].asks_text:  # texts get their recorded rating
         require_scorable(known[name], grading)
-    console = Console(stderr=json_)
+    console = console_beside(json_)
     if to_turn is not None:
         require_terminal("--shell")
         asyncio.run(_open_shell(transcript, known[name], grading, dialect, to_turn, console))

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
-from rich.console import Console
 
 from .. import strict_json
 from ..episodes.rules import EpisodeConfig
@@ -35,7 +34,7 @@ from .options import (
     options_as,
     parameters_of,
 )
-from .show import print_score, progress_bar
+from .show import console_beside, print_score, progress_bar
 
 _MOST = 64 << 20
 
@@ -88,7 +87,7 @@ def score_command(
     options = rules.grading
     for distinct in {candidate.id: candidate for candidate, _ in batch}.values():
         require_scorable(distinct, options)
-    console = Console(stderr=json_ or candidates is not None)
+    console = console_beside(json_ or candidates is not None)
     gradings = default_cache_dir() if cache else None
 
     def show(number: int, score: Score) -> None:

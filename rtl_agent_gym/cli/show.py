@@ -94,9 +94,22 @@ def print_diff(console: Console, diff: str) -> None:
         print_line(console, diff)
 
 
+class _Messages(Console):
+    def on_broken_pipe(self) -> None:
+        self.quiet = True  # rich's own method would end the process
+
+
 def stderr_console() -> Console:
-    """A console on stderr, for messages that are not part of the result."""
-    return Console(stderr=True, file=sys.stderr)
+    """A console on stderr, for messages that are not part of the result.
+
+    Once the reader of its pipe, such as tee, has ended, nothing more is shown, and the command continues.
+    """
+    return _Messages(stderr=True, file=sys.stderr)
+
+
+def console_beside(json_: bool) -> Console:
+    """The console of a command: stdout, or stderr if its result is JSON on stdout."""
+    return stderr_console() if json_ else Console()
 
 
 def progress_bar(console: Console, what: str, total: int, *, hidden: bool = False) -> Progress:

@@ -97,12 +97,28 @@ class Worker:
             more = True
 
 
+def discard_broken_output() -> None:
+    """Discard the buffers of stdout and stderr if they cannot be written, as after the reader of a pipe has ended.
+
+    Otherwise the interpreter would fail to write them at its exit, and its exit code would be 120.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if stream is not None:
+                stream.flush()
+        except OSError:
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, stream.fileno())
+            os.close(null)
+
+
 def end_process(code: int) -> int:
     """Return `code`, to exit with; or, if a worker is still computing, end the process with it at once.
 
     When a process ends, CPython before 3.14 ends the other threads by unwinding their stacks. Torch's functions do not
     survive that: the process would abort with "terminate called without an active exception".
     """
+    discard_broken_output()
     if any(worker.computing for worker in _workers):
         atexit._run_exitfuncs()
         sys.stdout.flush()

@@ -140,25 +140,30 @@ def main(
             return 0
         outcome = train(given, rl=rl, recipes=recipes, clusters=clusters)
     except RTLGymError as error:
-        print(f"error: {visible(str(error))}", file=sys.stderr)
+        _tell(f"error: {error}")
         return end_process(exit_code(error))
     except OSError as error:
         if error.errno not in DISK_FAULTS:
             raise
         where = f"{error.filename}: " if error.filename else ""
-        print(f"error: {where}{error.strerror or error}; the same command resumes the run", file=sys.stderr)
+        _tell(f"error: {where}{error.strerror or error}; the same command resumes the run")
         return end_process(3)
     except KeyboardInterrupt:
-        print("stopped; the same command resumes the run", file=sys.stderr)
+        _tell("stopped; the same command resumes the run")
         return end_process(130)
-    print(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}", file=sys.stderr)
+    _tell(f"{outcome.steps} steps; report: {outcome.folder / 'report.html'}")
     try:
         lines = closing(outcome.folder)
     except TranscriptError as error:  # the run itself is complete
         lines = [f"warning: {error}"]
     for line in lines:
+        _tell(line)
+    return end_process(0)
+
+
+def _tell(line: str) -> None:
+    with contextlib.suppress(OSError):  # the run and its exit code do not depend on who reads this
         print(visible(line), file=sys.stderr)
-    return 0
 
 
 def _machines(options: TrainOptions, clusters: Clusters | None) -> contextlib.AbstractContextManager[None]:

@@ -8,8 +8,10 @@ import random
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -199,6 +201,38 @@ def test_a_reader_that_has_read_enough(run: Path) -> None:
         done = call("export", run, stdout=pipe)
     assert done.stderr in ("", "1 line of sft\n")
     assert done.returncode == 1
+
+
+@pytest.fixture
+def unread() -> Iterator[dict[str, Any]]:
+    """Options of a process whose messages nobody reads any more, buffered as usual."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as pipe:
+        yield {"stderr": pipe, "env": {name: os.environ[name] for name in os.environ if name != "PYTHONUNBUFFERED"}}
+
+
+TRAINED = """
+import pathlib, sys
+from rtl_agent_gym.training import launch
+def train(*_, **__):
+    if sys.argv[1] == "3":
+        raise launch.ServiceError("no answer")
+    return launch.Outcome(pathlib.Path(), 1, [])
+launch.train = train
+sys.exit(launch.main([], closing=lambda run: ["done"]))
+"""
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_the_exit_code_of_a_training_is_not_that_of_its_messages(code: int, unread: dict[str, Any]) -> None:
+    """Python exits with 120 if it cannot write its buffers in the end."""
+    assert call(str(code), program=[sys.executable, "-c", TRAINED], **unread).returncode == code
+
+
+def test_nor_is_that_of_an_export(run: Path, tmp_path: Path, unread: dict[str, Any]) -> None:
+    assert call("export", run, "--out", tmp_path / "out.jsonl", **unread).returncode == 0
+    assert (tmp_path / "out.jsonl").read_text()
 
 
 @pytest.mark.parametrize("command", ["view", "export", "report"])
