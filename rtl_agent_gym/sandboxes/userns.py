@@ -170,6 +170,11 @@ def _open(options: list[str], map_ids: Callable[[int], None], first: str = _NO_M
 
 
 def _refused(why: str) -> str:
+    if "Read-only file system" in why:  # `_NO_MORE` could not be written; no setting of the kernel would help
+        return (
+            "/proc/sys is read-only here, as in many containers, so user namespaces of sandboxes cannot be limited; "
+            "make it writable, as with docker run --security-opt systempaths=unconfined"
+        )
     return (
         f"this user cannot create user namespaces on this machine: {why.strip() or 'no reason given'}. To allow them, "
         "set with sysctl kernel.unprivileged_userns_clone=1, user.max_user_namespaces above 0, and on Ubuntu "

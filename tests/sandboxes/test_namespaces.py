@@ -6,6 +6,7 @@ import asyncio
 import json
 import os
 import resource
+import shutil
 import signal
 import struct
 import subprocess
@@ -653,3 +654,22 @@ def test_user_namespaces_that_the_kernel_refuses_are_an_error(monkeypatch: pytes
     for make in (userns.open_ranged, lambda: userns.open_single(UIDS.start)):
         with pytest.raises(SandboxError, match=r"Operation not permitted.*max_user_namespaces"):
             make()
+
+
+READ_ONLY = """#!/bin/sh
+exec {0} --mount sh -c 'mount --bind /proc/sys /proc/sys && mount -o remount,ro,bind /proc/sys && exec {0} "$@"' sh "$@"
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to mount a folder takes root")
+def test_where_proc_sys_is_read_only_no_setting_of_the_kernel_is_blamed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    script = READ_ONLY.format(shutil.which("unshare"))
+    (tmp_path / "unshare").write_text(script)
+    (tmp_path / "unshare").chmod(0o755)
+    if subprocess.run([tmp_path / "unshare", "true"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(SandboxError, match=r"^/proc/sys is read-only here.*; make it writable"):
+        userns.open_ranged()
