@@ -203,6 +203,8 @@ async def test_a_common_beginning_is_computed_once_and_changes_no_gradient(
             computed.append(sum(sizes))
             assert max(rows) <= scored
             found.append((outcome, await trainer.gradients()))
+            alike = [datum(begin, weights=[0.0] * 49)] * 2  # none of it is trained on, and all of it is shared
+            assert (await trainer.forward_backward(alike, "cross_entropy")).metrics["loss:sum"] == 0.0
     assert computed == [79 + 60 + 47, 45 + 3 * (79 - 45), 3 * 79, 45 + 3 * (79 - 45), 3 * 79]
     for outcome, gradients in found[1:]:
         for output, expected in zip(outcome.loss_fn_outputs, found[0][0].loss_fn_outputs, strict=True):
@@ -505,3 +507,11 @@ async def test_a_checkpoint_is_on_the_disk_before_it_has_its_name(
     path = Path((await trainer.save_state("one")).path).resolve()
     assert len(named) > 2
     assert path.parent in synced  # the name itself
+
+    def fails(*_: Any) -> None:
+        raise OSError("pulled the plug")
+
+    monkeypatch.setattr(os, "replace", fails)
+    with pytest.raises(OSError, match="pulled the plug"):
+        await trainer.save_state("one")
+    assert [found.name for found in path.parent.iterdir()] == ["one"], "the earlier one stays, and no scratch folder"

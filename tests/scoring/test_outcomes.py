@@ -18,8 +18,8 @@ from .conftest import GOLDEN, TARGET, make_problem
 ITEM, A = "src/test_runner.py::test_a", "test_runner.py::test_a"
 
 
-def item(name: str = ITEM, call: str = "passed") -> list[Phase]:
-    phases = (("setup", "passed"), ("call", call), ("teardown", "passed"))
+def item(name: str = ITEM, call: str = "passed", teardown: str = "passed") -> list[Phase]:
+    phases = (("setup", "passed"), ("call", call), ("teardown", teardown))
     return [
         {"kind": "phase", "item": name, "when": when, "outcome": outcome, "unfinished": False, "late": False}
         for when, outcome in phases
@@ -63,6 +63,7 @@ def names(heard: Sequence[Message], code: int | None = 0) -> list[tuple[str, str
             1,
             {f"{A}[/code/a.hex]/a": "passed", f"{A}[/code/a.hex]": "failed"},
         ),
+        ([*simulation(a="passed"), *item(teardown="failed")], 1, {f"{A}/a": "passed", A: "failed"}),
         ([*simulation(a="passed"), *item()], 1, {f"{A}/a": "passed", "service": "failed"}),
         ([], 0, {"service": "passed"}),
         ([], 2, {"service": "failed"}),
@@ -73,6 +74,7 @@ def names(heard: Sequence[Message], code: int | None = 0) -> list[tuple[str, str
         "planned and never judged",
         "an item that fails beyond its simulations",
         "a parameter that contains a slash",
+        "an item that fails when it is torn down",
         "a service that fails after all its tests passed",
         *(f"a service without pytest that {ended}" for ended in ("passes", "fails", "is late")),
     ],
@@ -302,6 +304,13 @@ def test_an_attempt_on_the_grader_earns_no_credit_even_with_a_right_design() -> 
     grading = judge_run(static, submission, run, Defences())
     score = grading.score(RewardWeights(partial_tests=True, coverage=1.0), submission, seconds=1.0, retries=0)
     assert (score.credit, score.coverage, score.quality, score.reward) == (0.0, 0.0, 0.0, 0.4)
+
+
+def test_the_credit_is_the_mean_over_the_items_of_all_services() -> None:
+    half, none = [*simulation(a="passed", b="failed"), *item(call="failed")], item(call="failed")
+    run = HarnessRun((service("a", 1, [*half, *item("src/test_runner.py::test_b")]), service("b", 1, [*none])))
+    grading = judge_run(Grading(format=1.0, syntax=1.0), sift(make_problem(), {TARGET: GOLDEN}), run, Defences())
+    assert grading.credit == pytest.approx((0.5 + 1.0 + 0.0) / 3)
 
 
 def test_what_the_clock_ended_may_end_otherwise_in_another_grading() -> None:

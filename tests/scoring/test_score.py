@@ -6,6 +6,7 @@ from pydantic import ValidationError
 from rtl_agent_gym.errors import UsageError
 from rtl_agent_gym.scoring import PRESETS, RewardWeights
 from rtl_agent_gym.scoring.grading import Grading
+from rtl_agent_gym.scoring.score import Score, TestOutcome
 from rtl_agent_gym.scoring.submission import sift
 
 from .conftest import GOLDEN, TARGET, make_problem
@@ -33,6 +34,10 @@ def test_tests_count_whole_unless_parts_are_asked_for() -> None:
 def test_without_a_simulation_nothing_is_earned_for_what_needs_one() -> None:
     weights = RewardWeights(simulate=False, compile=0.5, coverage=0.5)
     assert weights.most == reward(weights) == pytest.approx(0.4)
+    shares = {"format": 1.0, "syntax": 1.0, "compile": 1.0, "coverage": 0.5}
+    assert weights.reward(passed=True, **shares) == pytest.approx(0.4)
+    simulated = weights.model_copy(update={"simulate": True})
+    assert simulated.reward(passed=True, **shares) == pytest.approx(0.4 + 1.0 + 0.5 + 0.25)
 
 
 def test_weights_are_frozen_and_checked() -> None:
@@ -48,6 +53,14 @@ def test_an_unknown_preset_names_the_known_ones() -> None:
     with pytest.raises(UsageError, match="default, staged, dense, compile, proxy"):
         RewardWeights.preset("dens")
     assert set(PRESETS) == {"default", "staged", "dense", "compile", "proxy"}
+
+
+def test_scores_are_the_same_if_everything_measured_is() -> None:
+    score = Score(passed=True, reward=1.0, tests=[TestOutcome(name="a", outcome="passed")])
+    for other in ({"seconds": 2.0}, {"cached": True}, {"retries": 1}, {"left_out": ["x"]}, {"credit": 0.5}):
+        assert score.same_as(score.model_copy(update=other)), other
+    for other in ({"passed": False}, {"reward": 0.5}, {"tests": []}, {"violations": ["x"]}, {"reason": "x"}):
+        assert not score.same_as(score.model_copy(update=other)), other
 
 
 def test_a_reason_has_no_characters_that_do_not_print() -> None:

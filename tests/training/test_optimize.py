@@ -51,13 +51,14 @@ def datum(sampled: int) -> Any:
     )
 
 
-@pytest.mark.parametrize("substeps", [1, 2, 4])
+@pytest.mark.parametrize("substeps", [1, 2, 3, 4])
 async def test_each_optimizer_step_averages_over_its_own_tokens(substeps: int) -> None:
     trainer: Any = Trainer()
     options = TrainOptions(loss_fn="ppo", num_substeps=substeps, loss_reduction="mean")
     await optimize(trainer, [datum(n) for n in (1, 3, 10, 30)], 1e-3, options)
     assert len(trainer.steps) == substeps
     assert [sum(step) for step in trainer.steps] == pytest.approx([1.0] * substeps)
+    assert sum(map(len, trainer.steps)) == 44, "no episode is lost"
 
 
 async def test_a_sum_is_left_as_it_is() -> None:
@@ -74,7 +75,8 @@ async def test_the_optimizer_has_the_options_and_the_learning_rate_of_the_step()
     for step in (0, 10):
         await step_and_save(trainer, [datum(1)], options, step)
     assert [adam.learning_rate for adam in trainer.adam] == pytest.approx([0.5, 0.05])
-    assert [(adam.beta2, adam.grad_clip_norm) for adam in trainer.adam] == [(0.5, 0.3)] * 2
+    found = [(adam.beta1, adam.beta2, adam.eps, adam.grad_clip_norm) for adam in trainer.adam]
+    assert found == [(0.9, 0.5, 1e-8, 0.3)] * 2
 
 
 async def test_several_targets_are_one_cross_entropy_and_the_sampled_tokens_are_compared() -> None:

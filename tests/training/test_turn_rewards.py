@@ -189,6 +189,7 @@ def test_the_control_keeps_each_episodes_rewards_and_changes_their_turns(problem
     assert found != turns
     assert sorted(found) == turns
     assert shuffled(turns, "seed") == found
+    assert shuffled(turns, "other seed") != found
     both = [rollout(problem, turns), rollout(problem, [0.0] * 5)]
     true, control = (
         advantages(both, problem, turn_rewards="files", control=control) for control in ("none", "shuffled_turns")
