@@ -113,9 +113,10 @@ def report(**changes: Any) -> Report:
     [
         (report(), ""),
         (report(lost=30.0), "did not run for 30 s"),
+        (report(lost=5.0), "did not run for 5 s"),
+        (report(lost=4.9), ""),
         (report(lost=30.0, memory={"pressed": 9}), ""),  # it stood still for its own hunger
         (report(lost=30.0, memory={"peak": LIMIT}), ""),
-        (report(lost=1.0), ""),
         (report(service={"code": None, "stopped": True}), "stopped by a signal"),
         (report(service={"code": None, "waited": 15.0, "seconds": 20.0, "added": 10.0}), "had no processor"),
         (report(service={"code": None, "waited": 11.5, "seconds": 20.0, "added": 10.0}), "had no processor"),

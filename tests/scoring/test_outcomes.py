@@ -306,6 +306,17 @@ def test_an_attempt_on_the_grader_earns_no_credit_even_with_a_right_design() -> 
     assert (score.credit, score.coverage, score.quality, score.reward) == (0.0, 0.0, 0.0, 0.4)
 
 
+def test_without_a_compiler_that_reports_the_syntax_decides() -> None:
+    submission = sift(make_problem(), {TARGET: GOLDEN})
+
+    def compiled(code: int, format: float, syntax: float) -> float:
+        static, run = Grading(format=format, syntax=syntax), HarnessRun((service("a", code, []),))
+        return judge_run(static, submission, run, Defences()).compile
+
+    assert [compiled(1, 1.0, syntax) for syntax in (1.0, 0.5)] == [1.0, 0.0]
+    assert [compiled(code, 0.5, 1.0) for code in (0, 1)] == [1.0, 0.0]
+
+
 def test_the_credit_is_the_mean_over_the_items_of_all_services() -> None:
     half, none = [*simulation(a="passed", b="failed"), *item(call="failed")], item(call="failed")
     run = HarnessRun((service("a", 1, [*half, *item("src/test_runner.py::test_b")]), service("b", 1, [*none])))
