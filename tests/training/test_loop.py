@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import shutil
@@ -302,6 +303,10 @@ async def test_held_out_problems_are_evaluated_and_never_trained_on(toy: Any, ho
     assert set(ran.faults.problems) == trained
     assert [(set(ids), samples) for ids, samples, _ in toy.ToyEvaluator.played] == [(held_out, 1)] * 4
     assert [folder for *_, folder in toy.ToyEvaluator.played] == [f"{version:06d}-test" for version in (0, 2, 4, 5)]
+    records = ran.folder.checkpoints()[-2:]
+    for sampler, record in zip(toy.ToyEvaluator.samplers[-2:], records, strict=True):
+        evaluated = sampler._client._weights.module.state_dict()
+        assert differs(weights_of(record["state_path"]), evaluated) == 0, "the weights after the step, not before it"
     rows = ran.folder.metrics()
     assert rows[0]["test_before/pass_rate"] == 1.0
     assert 0 < rows[0]["test_before/pass_rate_low"] < rows[0]["test_before/pass_rate_high"] == 1.0
@@ -339,6 +344,22 @@ async def test_a_kept_checkpoint_stays_if_save_every_changes_and_a_better_one_fo
     ran = await toy.run(home, *arguments, "save_every=0", held_out=2)
     there = [one["name"] for one in ran.folder.checkpoints() if Path(one["state_path"]).is_dir()]
     assert there == ["000002", "000004", "000006", "000007", "final"]
+
+
+async def test_a_run_that_fails_ends_the_episodes_of_later_steps(
+    toy: Any, home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    play = toy.ToyEpisodes.__call__
+
+    async def endless(self: Any, problem: Any, policy: Any) -> Any:
+        if self.faults.begun == 4:  # all of the first step
+            await asyncio.Event().wait()
+        return await play(self, problem, policy)
+
+    monkeypatch.setattr(toy.ToyEpisodes, "__call__", endless)
+    with losing_an_evaluation(toy, "000001-test"):
+        await toy.run(home, "eval_every=1", "max_lag=1", held_out=1)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 def weights_in(folder: Path) -> set[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from dataclasses import replace
 from functools import partial
@@ -79,12 +80,46 @@ def test_the_reasons_why_episodes_end_are_shares() -> None:
     assert (metrics["env/all/stop/completed"], metrics["env/all/stop/max_turns"]) == (0.75, 0.25)
 
 
-async def collected(folder: Path, play: PlayEpisode, **more: Any) -> Batch:
-    """The two episodes of a step."""
+def started(folder: Path, play: PlayEpisode, **more: Any) -> RolloutProducer:
+    """It plays the two episodes of a step."""
     options, sampler = TrainOptions(batch_size=1, group_size=2, **more), object()
     producer = RolloutProducer(options, Batches([FIRST], Schedule(1, 2)), play, folder, Progress(1))
     producer.start(0, sampler, {"problems": [FIRST.id], "version": 0, "weights": None})  # type: ignore[arg-type]
-    return await producer.collect(0)
+    return producer
+
+
+async def collected(folder: Path, play: PlayEpisode, **more: Any) -> Batch:
+    """The two episodes of a step."""
+    return await started(folder, play, **more).collect(0)
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_no_more_episodes_run_at_once_than_allowed(tmp_path: Path, most: int) -> None:
+    running = [0]
+
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        running.append(running[-1] + 1)
+        await asyncio.sleep(0.01)
+        running.append(running[-1] - 1)
+        return episode(5, problem)
+
+    await collected(tmp_path, play, max_concurrent=most)
+    assert max(running) == most
+
+
+async def test_episodes_that_are_cancelled_are_not_played_again(tmp_path: Path) -> None:
+    begun = list[Problem]()
+
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        begun.append(problem)
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    producer = started(tmp_path, play)
+    while len(begun) < 2:
+        await asyncio.sleep(0)
+    await asyncio.wait_for(producer.stop(), 10)
+    assert len(begun) == 2
 
 
 @pytest.mark.parametrize("kept", [0, 1, 2])
@@ -143,6 +178,18 @@ async def test_a_step_is_played_again_unless_the_service_refuses_all_of_it(
     assert not faults
 
 
+async def test_an_episode_that_the_service_refuses_is_not_played_again(tmp_path: Path) -> None:
+    asked = list[str]()
+
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        asked.append(problem.id)
+        raise RequestRefused("no")
+
+    with pytest.raises(RequestRefused, match="refused every episode of step 1"):
+        await collected(tmp_path, play, rollout_retries=3)
+    assert len(asked) == 2
+
+
 async def test_an_episodes_seeds_are_those_of_the_run_its_name_and_the_turn(tmp_path: Path) -> None:
     seeds: list[int | None] = []
 
@@ -152,6 +199,7 @@ async def test_an_episodes_seeds_are_those_of_the_run_its_name_and_the_turn(tmp_
 
     await collected(tmp_path, play, seed=5)
     assert seeds == [turn_seed(5, rollout_name(0, 0, member), 1) for member in range(2)]
+    assert len({turn_seed(seed, name, turn) for seed in (5, 6) for name in "ab" for turn in (1, 2)}) == 8
 
 
 def test_the_student_samples_within_the_limits_of_the_run() -> None:

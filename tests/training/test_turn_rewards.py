@@ -179,8 +179,10 @@ def test_each_token_has_the_teachers_judgement_of_itself(problem: Problem) -> No
 
 def test_a_long_episode_counts_as_much_as_a_short_one_in_the_size_of_the_rewards(problem: Problem) -> None:
     both = [rollout(problem, [1.0]), rollout(problem, [0.0, 0.0, 0.0])]
-    examples = with_advantages(both, problem, baseline="none")
-    assert example_metrics(examples, judged=False)["advantage/abs_reward"] == 0.5
+    for baseline, a_token in (("none", 1 / 7), ("group", 0.5)):  # one sampled token, and six
+        metrics = example_metrics(with_advantages(both, problem, baseline=baseline), judged=False)
+        assert metrics["advantage/abs_reward"] == 0.5
+        assert metrics["advantage/abs_token"] == pytest.approx(a_token)
 
 
 def test_the_control_keeps_each_episodes_rewards_and_changes_their_turns(problem: Problem) -> None:

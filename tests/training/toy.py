@@ -109,6 +109,8 @@ class ToyEvaluator(Evaluator):
 
     played: ClassVar[list[tuple[list[str], int, str]]] = []
     """Problems, samples and folder of each evaluation of the last run."""
+    samplers: ClassVar[list[Any]] = []
+    """The sampler of each of these."""
     rates: ClassVar[dict[int, bool]] = {}
     """Whether the problems pass, by the number of steps that the weights were trained for."""
 
@@ -116,6 +118,7 @@ class ToyEvaluator(Evaluator):
         self, problems: Sequence[Problem], sampler: Any, samples: int, folder: Path
     ) -> Sequence[EpisodeResult]:
         self.played.append(([problem.id for problem in problems], samples, folder.name))
+        self.samplers.append(sampler)
         rest: dict[str, Any] = dict.fromkeys(("tests_passed", "format", "syntax", "interface", "compile", "reward"), 1)
 
         def passed(sample: int) -> bool:
@@ -242,6 +245,7 @@ async def run(
         plan = Plan(made, "local", trained, tested, "toy", None, "")
         evaluator = ToyEvaluator(made, plan.evaluated(), TinkerEnvConfig(), folder.path / "evaluations", progress)
         evaluator.played.clear()
+        evaluator.samplers.clear()
         loop = (checkpointer, teachers, evaluator, folder, progress)
         await TrainingLoop(made, plan.batches(), ToyEpisodes(faults), *loop).run()
     return Ran(folder, faults, weights_of(folder.checkpoints()[-1]["state_path"]))
