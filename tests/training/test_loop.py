@@ -310,6 +310,7 @@ async def test_held_out_problems_are_evaluated_and_never_trained_on(toy: Any, ho
     rows = ran.folder.metrics()
     assert rows[0]["test_before/pass_rate"] == 1.0
     assert 0 < rows[0]["test_before/pass_rate_low"] < rows[0]["test_before/pass_rate_high"] == 1.0
+    assert [row["step"] for row in rows if "test_before/pass_rate" in row] == [0]
     assert [row["step"] for row in rows if "test/pass_rate" in row] == [1, 3, 4]
     assert not any(name.startswith("train") for row in rows for name in row)
 
@@ -323,6 +324,7 @@ async def test_the_best_checkpoint_by_held_out_problems_is_kept(
     with losing_an_evaluation(toy, "000004-test"):
         await toy.run(home, *arguments, held_out=2)
     ran = await toy.run(home, *arguments, held_out=2)
+    assert [folder for *_, folder in toy.ToyEvaluator.played] == [f"{done:06d}-test" for done in range(4, 8)]
     records = ran.folder.checkpoints()
     assert [one["best"] for one in records] == [True, True, True, False, False, False, False]
     best = ran.folder.best_checkpoint()

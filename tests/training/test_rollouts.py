@@ -53,6 +53,16 @@ def episode(token: int, problem: object = FIRST) -> Rollout:
     return Rollout(result, (tokens,), 1.1, {"turns": 2.0}, {"rtl/a.sv": "module a;"})
 
 
+def test_the_reward_of_an_episode_includes_that_of_its_submissions() -> None:
+    result = episode(5).result.model_copy(update={"score": score(True)})
+    assert result.score is not None
+    turns = [SimpleNamespace(progress_reward=reward) for reward in (0.25, 0.0, 0.5)]
+    ended: Any = SimpleNamespace(
+        tokens=episode(5).streams[0], turns=turns, files={}, turn_rewards=[], trained_numbers=lambda _: {}
+    )
+    assert Rollout.of(ended, result).reward == result.score.reward + 0.75
+
+
 def test_the_pass_rate_of_a_problem_is_that_of_all_its_groups() -> None:
     """A step with more places than there are problems, or at the end of an epoch, has several."""
 
