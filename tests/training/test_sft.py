@@ -176,9 +176,11 @@ def test_text_is_rendered_in_the_students_dialect(tmp_path: Path, qwen: Renderer
     ids = qwen.codec.control("<|im_end|>")
     assert sum(token == ids and kept for token, kept in zip(found.tokens, found.mask, strict=True)) == 3
     plain = get_renderer("qwen3_instruct", qwen3_tokenizer())
-    without = encode(one, plain)
-    assert without is not None
-    assert "hm" not in trained_text(without, plain)
+    for episode in (one, read(recorded(tmp_path, qwen))[0][0]):  # without the sampled ids, and with them
+        without = encode(episode, plain)
+        assert without is not None
+        assert not without.exact
+        assert "hm" not in trained_text(without, plain)
 
 
 def test_a_dialect_with_one_call_a_turn_gets_one_output(tmp_path: Path, qwen: Renderer) -> None:
@@ -229,6 +231,7 @@ def test_what_is_left_out_is_counted(tmp_path: Path, qwen: Renderer) -> None:
         return SupervisedData.read(options(good, **more), qwen, (None, None), held_out)
 
     assert data(max_trajectory_tokens=200).left_out == {"longer than 200 tokens": 1}
+    assert not data(max_trajectory_tokens=data().longest).left_out
     assert data(env="single_turn").left_out == {"of another env": 1}
     [validation] = data(found[0].problem).validation
     assert validation.problem == found[0].problem
@@ -384,6 +387,12 @@ async def test_the_service_gets_cross_entropy_with_the_mean_over_tokens(toy: Any
     rows = folder.metrics()
     assert [row["sft/nll"] for row in rows] == [2, 2]
     assert rows[-1]["sft/val_nll"] == 1
+
+
+def test_a_digest_is_that_of_tokens_masks_and_their_use() -> None:
+    some = [EncodedEpisode("p", [1, 2, token], [0, 1, kept], exact=True) for token in (3, 4) for kept in (0, 1)]
+    lists = [([one], ()) for one in some] + [((), [some[0]]), (some[:2], ()), (some[:1], some[1:2])]
+    assert len({SupervisedData(train, validation).digest for train, validation in lists}) == len(lists)
 
 
 async def test_a_run_is_not_resumed_with_other_episodes(home: Path, qwen: Renderer, tmp_path: Path) -> None:
