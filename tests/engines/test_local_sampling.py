@@ -260,6 +260,9 @@ async def test_what_other_weights_have_computed_is_not_used(service: LocalServic
     for sampler in (base, trained, base):
         [one] = (await sampler.sample(tinker.ModelInput.from_ints(ids), 1, params)).sequences
         await check_scores(sampler, ids, one.tokens, one.logprobs)
+    both = await asyncio.gather(*(one.sample(tinker.ModelInput.from_ints(ids), 1, params) for one in (base, trained)))
+    for sampler, answer in zip((base, trained), both, strict=True):  # in the same steps
+        await check_scores(sampler, ids, answer.sequences[0].tokens, answer.sequences[0].logprobs)
 
 
 async def test_a_sample_ends_where_the_context_does(sampler: LocalSamplingClient) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -198,6 +199,16 @@ async def test_an_episode_that_the_service_refuses_is_not_played_again(tmp_path:
     with pytest.raises(RequestRefused, match="refused every episode of step 1"):
         await collected(tmp_path, play, rollout_retries=3)
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+async def test_an_episode_whose_reward_is_not_finite_is_not_kept(tmp_path: Path, bad: float) -> None:
+    async def play(problem: Problem, policy: Any) -> Rollout:
+        return replace(episode(5, problem), reward=bad)
+
+    with pytest.raises(ExceptionGroup):
+        await collected(tmp_path, play)
+    assert not list(tmp_path.iterdir())
 
 
 async def test_an_episodes_seeds_are_those_of_the_run_its_name_and_the_turn(tmp_path: Path) -> None:
