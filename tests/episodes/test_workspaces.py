@@ -15,6 +15,8 @@ import pytest
 from rtl_agent_gym.episodes.episode import Episode
 from rtl_agent_gym.episodes.prompt import episode_renderer
 from rtl_agent_gym.episodes.rules import EpisodeConfig
+from rtl_agent_gym.episodes.submissions import Submissions
+from rtl_agent_gym.episodes.workspaces import ShellWorkspace
 from rtl_agent_gym.errors import SandboxBroken, SandboxError, SandboxLost, UsageError
 from rtl_agent_gym.evaluation import Observer, play
 from rtl_agent_gym.policies import make_policy
@@ -24,6 +26,7 @@ from rtl_agent_gym.renderers import Message, ModelTurn, Renderer, ToolCall, get_
 from rtl_agent_gym.renderers.renderer import ToollessRenderer
 from rtl_agent_gym.renderers.vocabularies import qwen3_tokenizer
 from rtl_agent_gym.sandboxes import CommandResult, DockerSandboxes, FoundFiles, SandboxSpec
+from rtl_agent_gym.sandboxes.results import ReadRequest
 from rtl_agent_gym.scoring import Score, Scorer
 from rtl_agent_gym.transcripts import read_transcript
 from tests.arbiter import call
@@ -265,3 +268,21 @@ def test_a_renderer_without_the_tool_is_a_renderer(name: str) -> None:
     assert renderer.initial_messages("", "U") == [{"role": "user", "content": "U"}]
     assert renderer.initial_text("S", "U") == "S\n\nU"
     assert renderer.parse_text("plain words").text == "plain words"
+
+
+async def test_each_command_has_the_limits_of_the_rules_and_the_last_one_reads(arbiter: Problem) -> None:
+    asked: list[tuple[Any, ...]] = []
+
+    class Recorder:
+        async def run(self, command: str, **given: Any) -> CommandResult:
+            asked.append((command, given["timeout"], given["max_output"], given["then_read"]))
+            return CommandResult("", 0)
+
+    config, recorder, unused = EpisodeConfig(command_timeout=7.0, max_output=300), Recorder(), Mock()
+    submissions = Submissions(arbiter, unused, config)
+    workspace = ShellWorkspace(arbiter, config, unused, get_renderer("qwen3"), submissions, 0)
+    workspace.sandbox, wanted = recorder, ReadRequest(["rtl"])  # type: ignore[assignment]
+    calls = tuple(map(ToolCall.of, ("ls", "pwd")))
+    await workspace.act(Completion("", native=ModelTurn(calls=calls)), 1, wanted)
+    workspace.sandbox = None  # there is nothing to close
+    assert asked == [("ls", 7.0, 300, None), ("pwd", 7.0, 300, wanted)]
