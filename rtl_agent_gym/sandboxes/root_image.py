@@ -153,10 +153,11 @@ def take_special_bits(root: Path) -> dict[str, int]:
 def verify() -> dict[str, str]:
     """Run every tool in the root and return the versions they report, by name.
 
-    Raises `ImageError` as for an image, or if a file was changed after the build.
+    Raises `ImageError` as for an image, or, if its owner or root calls this, if a file was changed after the build.
     """
     root = find_root()
-    require_recorded(root)
+    if os.geteuid() in (0, os.stat(root.folder).st_uid):  # others cannot read folders such as /etc/ssl/private
+        require_recorded(root)
     done = run_in(root.folder, ["/bin/sh", "-c", version_script()], root.environment)
     return checked_versions(done.stdout + done.stderr)
 
