@@ -399,7 +399,10 @@ def _advice(status: int | None, words: str) -> str:
 
 
 def _text(error: Exception) -> str:
-    """What the service said: the exception's message, or the body where openai 3 left it out, as of pages and lists."""
+    """The service's words: the exception's message, or the whole body if it has none.
+
+    openai 3 puts a body's words into its message only if the body is a JSON object with a text `message`.
+    """
     text = _STATUS.sub("", _PREFIX.sub("", str(error).strip()))
     if re.fullmatch(r"Error code: \d+", text):
         body = next((body for cause in causes(error) if (body := getattr(cause, "body", None))), text)

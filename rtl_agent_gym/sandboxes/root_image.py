@@ -156,7 +156,8 @@ def verify() -> dict[str, str]:
     Raises `ImageError` as for an image, or, if its owner or root calls this, if a file was changed after the build.
     """
     root = find_root()
-    if os.geteuid() in (0, os.stat(root.folder).st_uid):  # others cannot read folders such as /etc/ssl/private
+    # Beside Apptainer's file, there need not be a folder. Others than its owner cannot read /etc/ssl/private in it.
+    if root.folder.is_dir() and os.geteuid() in (0, os.stat(root.folder).st_uid):
         require_recorded(root)
     done = run_in(root.folder, ["/bin/sh", "-c", version_script()], root.environment)
     return checked_versions(done.stdout + done.stderr)
