@@ -16,7 +16,7 @@ import random
 import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from inspect import iscoroutinefunction
 from itertools import count
@@ -75,6 +75,7 @@ def _litellm() -> Any:
         import litellm
         from litellm.litellm_core_utils import core_helpers
         from litellm.litellm_core_utils.llm_response_utils import convert_dict_to_response as conversion
+        from litellm.llms.custom_httpx.http_handler import get_async_httpx_client
     litellm.suppress_debug_info = True
     litellm.telemetry = False
     litellm.disable_aiohttp_transport = True
@@ -84,7 +85,23 @@ def _litellm() -> Any:
     core_helpers._FINISH_REASON_MAP.setdefault("model_context_window_exceeded", "length")
     # litellm would rewrite calls of `multi_tool_use.parallel`, and fail at a number with too many digits in any call.
     conversion.handle_invalid_parallel_tool_calls = lambda tool_calls: tool_calls
+    litellm.module_level_aclient = _ClientOfLoop(litellm, get_async_httpx_client)  # type: ignore[assignment]
     return litellm
+
+
+@dataclass(frozen=True)
+class _ClientOfLoop:
+    """Stands for litellm's client of the running event loop.
+
+    litellm streams Gemini's answers through one client in the whole process, whose connections fail with "Event loop is
+    closed" after the event loop that opened them has ended.
+    """
+
+    library: Any
+    get: Callable[..., Any]
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.get("module_level_client", {"timeout": self.library.request_timeout}), name)
 
 
 @dataclass(frozen=True)

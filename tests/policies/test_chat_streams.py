@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from typing import Any
 
 import pytest
 
 from rtl_agent_gym.errors import ModelError, UsageError
-from rtl_agent_gym.policies import Billed
+from rtl_agent_gym.policies import Billed, ModelOptions
 from rtl_agent_gym.policies.chat import ChatPolicy
 from rtl_agent_gym.policies.protocol import Charge, Prices, Usage
 from tests.policies.chatting import MakePolicy, native, next_turn, opened
@@ -117,11 +118,26 @@ async def test_a_busy_service_is_asked_again_for_a_stream(policies: MakePolicy) 
         instead("503 Service Unavailable", "The model is overloaded.", retry_after_ms=1),
     ]
     with Gemini([{"raw": [SSE, event(GEMINIS_TURN)]}], faults=busy) as server:
-        # One more than it needs: a connection that litellm kept for an event loop that has ended costs an attempt.
-        completion = await next_turn(opened(policies(server, attempts=4, **GEMINI, **PRICES)))
+        completion = await next_turn(opened(policies(server, attempts=3, **GEMINI, **PRICES)))
         assert len(server.arrived) == 3
     assert (native(completion).kind, native(completion).text) == ("final", "Done.")
     assert (completion.prompt_tokens, completion.output_tokens, completion.cost) == (100, 20, PAID.cost)
+
+
+def test_connections_of_an_event_loop_that_has_ended_are_not_used() -> None:
+    """litellm has one client for all streams of Gemini. Each server ends its connection after the event loop."""
+    body = event(GEMINIS_TURN)
+    kept = head(content_type="text/event-stream", content_length=len(body)).replace(b"close", b"keep-alive")
+
+    async def turn(server: ChatServer) -> str:
+        options = ModelOptions(base_url=server.url, api_key="k", stream=True, attempts=1)
+        policy = ChatPolicy("gemini/gemini-2.5-flash", options)
+        return native(await next_turn(opened(policy))).text  # not closed, as after an error
+
+    for _ in range(3):
+        with Gemini([{"raw": [kept, body, 0.1]}]) as server:
+            assert asyncio.run(turn(server)) == "Done."
+        time.sleep(0.3)  # until the server has ended the connection
 
 
 @pytest.mark.parametrize(
