@@ -528,8 +528,11 @@ _NARROW = f"/* verilator lint_off WIDTHTRUNC */\n{_with_parameter('[2:0] WIDTH =
         ("icarus", _with_parameter("[3:0] WIDTH = 4", GOLDEN), True, False),
         ("icarus", _with_parameter("WIDTH = 0", ZERO), False, False),
         ("icarus", _with_parameter("WIDTH = 8", ZERO, "defparam WIDTH = 0;"), False, True),
+        ("icarus", _with_parameter("WIDTH = 8", ZERO, "defparam WIDTH = 8'bx;"), False, True),
+        ("icarus", _with_parameter("WIDTH = 8", ZERO, 'defparam WIDTH = "8";'), False, True),
         ("icarus", _NARROW, False, True),
         ("verilator", _NARROW, False, True),
+        ("verilator", _with_parameter('string WIDTH = "8"', ZERO), False, True),
         pytest.param("verilator", _with_parameter("int WIDTH = 4", GOLDEN), True, False, marks=pytest.mark.slow),
     ],
 )
@@ -553,7 +556,8 @@ def test_numbers_of_parameters_are_compared_as_the_simulator_writes_them(tmp_pat
         ("50000001", 'P_0x1 .param/real "W" 0 3 1, Cr<m5f5e1020000000gfc1b>; value=5.00000e+07', True),
         ("4", 'P_0x1 .param/real "W" 0 3 1, Cr<m0gfc1>; value=0.00000', False),
         ("4", 'P_0x1 .param/l "OTHER" 0 3 1, C4<0>;', True),
-        ("4", 'P_0x1 .param/str "W" 0 3 1, "x";', True),
+        ("4", 'P_0x1 .param/str "W" 0 3 1, "x";', False),
+        ("4", 'P_0x1 .param/l "W" 0 3 1, C4<xx00>;', False),
     ):
         (tmp_path / "t.vvp").write_text(f'\nS_0x1 .scope module, "t" "t" 3 1;\n{written}\n .timescale 0 0;\n{names}\n')
         for arguments in (["-s", "t", f"-Pt.W={given}", "a.sv"], ["-P", f"t.W={given}"]):

@@ -29,9 +29,9 @@ SCOPE = re.compile(
 The file shows whose it is. The name does not: for some names, Icarus writes other bytes than those of the source.
 """
 PARAMETER = re.compile(
-    rb'P_\w+ \.param/(?:l|real) "(?P<name>[^"\\]*)" [\d ]+, (?:\+?C4<(?P<bits>[01]+)>;|Cr<[^>]*>; value=(?P<real>\S+))'
+    rb'P_\w+ \.param/\w+ "(?P<name>[^"\\]*)" [\d ]+, (?:\+?C4<(?P<bits>[01]+)>;|Cr<[^>]*>; value=(?P<real>\S+))?'
 )
-"""A parameter whose value is a number."""
+"""A parameter, and its value if that is a number."""
 GIVEN = re.compile(r"\0-P\0?([\w$]+)\.([\w$]+)=(-?\d+)(?=\0)")
 """A number that the harness gives to a parameter of a top module."""
 PORT = re.compile(rb' +\.port_info \d+ /(\w+) +\d+ "((?:[^"\\]|\\.)*)"')
@@ -268,7 +268,10 @@ def _is_number(parameter: re.Match[bytes], number: int | None) -> bool:
         return True
     if parameter["real"]:
         return abs(float(parameter["real"]) - number) <= 1e-5 * abs(number)
-    return int(parameter["bits"], 2) in (number, number + (1 << len(parameter["bits"])))
+    return parameter["bits"] is not None and int(parameter["bits"], 2) in (
+        number,
+        number + (1 << len(parameter["bits"])),
+    )
 
 
 def _tops(text: bytes) -> list[tuple[re.Match[bytes], bytes]]:

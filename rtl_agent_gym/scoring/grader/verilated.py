@@ -82,10 +82,10 @@ TOP = re.compile(rb'^  \{"type":"MODULE"[^\n]*\n(?:   [^\n]*\n)*', re.MULTILINE)
 """A module, the first of which is the design as a testbench in C++ sees it."""
 PARAMETER = re.compile(
     rb'^ {4}\{"type":"VAR","name":"(?P<name>[^"\\]*)"[^\n]*"isGParam":true[^\n]*\s*"valuep": \[\s*'
-    rb"""\{"type":"CONST","name":"(?P<width>\d+)'s?h(?P<value>[\da-f]+)\"""",
+    rb"""\{"type":"CONST","name":"(?:(?P<width>\d+)'s?h(?P<value>[\da-f]+)"|(?P<text>\\))""",
     re.MULTILINE,
 )
-"""A parameter of a module whose value is an integer."""
+"""A parameter of a module whose value is an integer or a text."""
 GIVEN = re.compile(r"-G(\w+)=(-?\d+)")
 """A number that the harness gives to a parameter of the top module."""
 SET = re.compile(rb"(?:\.|->)\s*(\w+)(?:\s*\[[^\]\n]*\]|\.at\([^)\n]*\))*\s*(?:(?:[-+*/%&|^]|<<|>>)?=(?!=)|\+\+|--)")
@@ -281,7 +281,8 @@ def changed_parameters(design: Elaborated, arguments: Sequence[str]) -> list[str
         f"{_place(design, node.start())}: the parameter {_name(node)} is not {number}, which the harness gives it"
         for node in (PARAMETER.finditer(design.tree, *top.span()) if top else ())
         if (number := given.get(node["name"])) is not None
-        if int(node["value"], 16) not in (number, number & 0xFFFFFFFF, number + (1 << int(node["width"])))
+        if node["text"]
+        or int(node["value"], 16) not in (number, number & 0xFFFFFFFF, number + (1 << int(node["width"])))
     ]
 
 
