@@ -33,7 +33,8 @@ _INCLUDE = re.compile(r'`include\s*(?:"([^"\n]*)"|`["\w\\])')
 _STRING = re.compile(r'"([^"\n]*)"')
 _HIDDEN = re.compile(r"(?:/|\.\./)+(?:code/)?(?:src|proc)/")
 _DRIVEN = re.compile(
-    r"\bdut\.([A-Za-z]\w*)(?:\[[^\]\n]*\])*\.(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*0\s*(?:[#)\n]|\Z))"
+    r"\bdut\.([A-Za-z]\w*)(?:\[[^\]\n]*\])*\.(?:value(?=(?:\s*,\s*[\w.]+\.value)+\s*=[^=])"
+    r"|(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*0\s*(?:[#)\n]|\Z)))"
     r"|(?<!Edge)(?<!Change)[(,=]\s*(?:\w+\.)?dut\.([A-Za-z]\w*)(?=\s*(?:[,)\n]|\Z))"
 )
 """A signal that a test drives with more than 0, by which tests initialise outputs, too, or that it hands to a function
@@ -46,7 +47,20 @@ _DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b
 _PORTS = re.compile(r"\b(in|out|inout)(?:put)?\b((?:(?!\b(?:in|out)put\b|\binout\b).)*)", re.IGNORECASE)
 """One or more ports in such a line, up to the next direction."""
 _LIST_ITEM = re.compile(r"\s*(?:[-*|`]|\d+[.)])[\W\d]*(\w+)(.*)")
-_HEADING = re.compile(r"\s*(?:#|[-*\d.)\s]*\*\*[^*]*\*\*:?\s*$|.*:\s*$)")
+_FIELD = re.compile(
+    r"(?:\A[^A-Za-z]*\(|\|)(?:[^A-Za-z|]|\bbits?\b)*(in|out|inout)(?:puts?\b|(?=\W*(?:[|,)]|\Z)|\s*/))",
+    re.IGNORECASE,
+)
+"""A field of a list's item that says which way a port goes: a table's, or the first one in parentheses."""
+_NAMES = re.compile(r"\[[^\]]*\]|`\w[^`|]*`")
+"""Widths and names in a list's item."""
+_DESCRIBED = re.compile(r"\b(?:(in|out)put|(inout))\b", re.IGNORECASE)
+_CLAUSE = re.compile(
+    r"\b(?:of|the|from|to|when|whether|if|for|both|all|each|any|on|over|with|between|after|that|than|is|are)\b",
+    re.IGNORECASE,
+)
+"""A word after which "input" is part of a description, such as "sum of both inputs"."""
+_HEADING = re.compile(r"\s*(?:(#+)|[-*\d.)\s]*(\*\*)[^*]*\*\*:?\s*$|.*:\s*$)")
 """A line of a text that may say which way the ports of the list below it go."""
 _PROSE = (".md", ".txt", ".rst", ".py")
 """Endings of files that Yosys reads only where a source names them."""
@@ -127,7 +141,7 @@ def inputs_of_tests(problem: Problem) -> list[str]:
     names = {first or second for text in texts for first, second in _DRIVEN.findall(text)}
     ways: dict[str, set[str]] = {name: set() for name in names}
     for text in (problem.prompt, *problem.context.values()) if names else ():
-        heading = ""
+        heading, level = "", 0
         for line in text.splitlines():
             item, way = _LIST_ITEM.match(line), _WAY.search(line)
             if _DECLARATION.match(line) and not names.isdisjoint(re.findall(r"\w+", line)):
@@ -135,8 +149,26 @@ def inputs_of_tests(problem: Problem) -> list[str]:
                     for name in names.intersection(re.findall(r"\w+", ports[2])):
                         ways[name].add(ports[1].lower())
             elif item and item[1] in names:
-                own = _WAY.search(item[2])
-                ways[item[1]].add(own[1].lower() if own else heading)
-            elif way and _HEADING.match(line):
-                heading = way[1].lower()
+                ways[item[1]] |= _ways(item[2], heading)
+            elif (head := _HEADING.match(line)) and (way or _level(head) <= level):
+                heading, level = way[1].lower() if way else "", _level(head)
     return sorted(name for name, found in ways.items() if found - {""} == {"in"})
+
+
+def _level(heading: re.Match[str]) -> int:
+    """The level of a heading: a lower one ends the part of the text that a higher one begins."""
+    return len(heading[1]) if heading[1] else 7 if heading[2] else 8
+
+
+def _ways(item: str, heading: str) -> set[str]:
+    """Which ways a port may go that has this text in a list below the heading.
+
+    A description may name inputs although the port is an output, so only a field of its own outweighs the heading.
+    """
+    if field := _FIELD.search(_NAMES.sub("", item)):
+        return {field[1].lower()}
+    found = _DESCRIBED.search(item)
+    if found is None or (not heading and _CLAUSE.search(item, 0, found.start())):
+        return {heading}
+    way = (found[1] or found[2]).lower()
+    return {heading or way, way}

@@ -188,6 +188,21 @@ def test_what_the_tests_run_or_read_is_graded_as_given() -> None:
     assert set(sift(problem.model_copy(update={"targets": tuple(given)}), changed).files) == set(changed)
 
 
+@pytest.mark.parametrize(
+    "prompt",
+    [
+        "### Inputs\n- `a`: a summand\n- `b`\n### Outputs\n- `sum`, [8:0]: the sum of the two input words, in bits",
+        "**Outputs:**\n* `sum` (9 bits): registered input sum\n**Inputs:**\n* `a` (8 bits): operand\n* `b`",
+        "| a | 8 | first input |\n| b | 8 | other input |\n| sum | 9 | sum of the input words |",
+        "## Ports\n### Inputs\n- `a`: a summand\n- `b`\n## Results\n- `sum`: after a cycle",
+        "Outputs:\n| `a` / `b` | in / in | 8 |\n| `b` | in | 8 |\n| `sum` | out | 9 |",
+    ],
+)
+def test_an_output_that_is_described_by_inputs_is_none(prompt: str) -> None:
+    tests = "dut.a.value, dut.b.value = 1, 2\nassert await sample(dut.sum) == 3"
+    assert inputs_of_tests(make_problem(prompt=prompt, harness={"src/test_adder.py": tests})) == ["a", "b"]
+
+
 def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> None:
     """Tests initialise outputs, too, and texts mention them beside inputs."""
     names = ("a", "b[0]", "mode", "sel", "serial", "sum", "done", "step", "known")
