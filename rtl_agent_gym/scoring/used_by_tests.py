@@ -35,11 +35,15 @@ _HIDDEN = re.compile(r"(?:/|\.\./)+(?:code/)?(?:src|proc)/")
 _DRIVEN = re.compile(
     r"\bdut\.([A-Za-z]\w*)(?:\[[^\]\n]*\])*\.(?:value(?=(?:\s*,\s*[\w.]+\.value)+\s*=[^=])"
     r"|(?:value\s*=(?!=)|setimmediatevalue\()(?!\s*0\s*(?:[#)\n]|\Z)))"
-    r"|(?<!Edge)(?<!Change)[(,=]\s*(?:\w+\.)?dut\.([A-Za-z]\w*)(?=\s*(?:[,)\n]|\Z))"
+    r"|(?<!Edge)(?<!Change)[(,=:\[{]\s*(?:\w+\.)?dut\.([A-Za-z]\w*)(?=\s*(?:[,)\]}#;\n]|\Z))"
 )
 """A signal that a test drives with more than 0, by which tests initialise outputs, too, or that it hands to a function
 or a variable, by which it may be driven.
 """
+_BY_NAME = re.compile(r"""(?:getattr\((\w+),\s*|\b(\w+)\[)["']([A-Za-z]\w*)["'][)\]]""")
+"""A signal whose name is a string."""
+_HANDLE = re.compile(r"^@cocotb\.(?:test|parametrize)\b.*?^(?:async\s+)?def\s+\w+\(\s*(\w+)", re.MULTILINE | re.DOTALL)
+"""What a test calls the design; others are all called ``dut``."""
 _WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
 """A word that says which way a port goes."""
 _DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b|inout\b)", re.IGNORECASE)
@@ -138,7 +142,7 @@ def inputs_of_tests(problem: Problem) -> list[str]:
     A test may read such an input back, and expect what belongs to it, whatever direction the design gives the port.
     """
     texts = [text for path, text in problem.harness.items() if path.endswith(".py")]
-    names = {first or second for text in texts for first, second in _DRIVEN.findall(text)}
+    names = {first or second for text in map(_with_plain_handles, texts) for first, second in _DRIVEN.findall(text)}
     ways: dict[str, set[str]] = {name: set() for name in names}
     for text in (problem.prompt, *problem.context.values()) if names else ():
         heading, level = "", 0
@@ -153,6 +157,13 @@ def inputs_of_tests(problem: Problem) -> list[str]:
             elif (head := _HEADING.match(line)) and (way or _level(head) <= level):
                 heading, level = way[1].lower() if way else "", _level(head)
     return sorted(name for name, found in ways.items() if found - {""} == {"in"})
+
+
+def _with_plain_handles(text: str) -> str:
+    """A test's text in which each signal of the design is ``dut.name``."""
+    text = _BY_NAME.sub(r"\1\2.\3", text)
+    handles = "|".join({"dut", *_HANDLE.findall(text)})
+    return re.sub(rf"\b(?:{handles})\.(?=[A-Za-z])", "dut.", text)
 
 
 def _level(heading: re.Match[str]) -> int:

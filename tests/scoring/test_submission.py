@@ -203,6 +203,20 @@ def test_an_output_that_is_described_by_inputs_is_none(prompt: str) -> None:
     assert inputs_of_tests(make_problem(prompt=prompt, harness={"src/test_adder.py": tests})) == ["a", "b"]
 
 
+@pytest.mark.parametrize(
+    "driven",
+    [
+        "@cocotb.test(timeout_time=9)\n@other\nasync def test_sum(top):\n    top.a.value = top.b.value = 3",
+        "getattr(dut, 'a').value = dut[\"b\"].value = 3",
+        "for signal in [dut.a, dut.b]:",
+        "first = dut.a  # kept\nports = {'b': dut.b}",
+    ],
+)
+def test_inputs_are_found_however_tests_name_them(driven: str) -> None:
+    prompt = "| `a` | input |\n| `b` | input |\n| `sum` | output |"
+    assert inputs_of_tests(make_problem(prompt=prompt, harness={"src/test_adder.py": driven})) == ["a", "b"]
+
+
 def test_the_inputs_that_tests_drive_are_those_that_the_task_calls_inputs() -> None:
     """Tests initialise outputs, too, and texts mention them beside inputs."""
     names = ("a", "b[0]", "mode", "sel", "serial", "sum", "done", "step", "known")
