@@ -58,6 +58,9 @@ _FIELD = re.compile(
 """A field of a list's item that says which way a port goes: a table's, or the first one in parentheses."""
 _NAMES = re.compile(r"\[[^\]]*\]|`\w[^`|]*`")
 """Widths and names in a list's item."""
+_BOTH = re.compile(
+    r"\bbi-?directional\b|(?:\A|[|(:])\W*(?:in(?:put)?\s*(?:/|and|or|&)\s*out(?:put)?|I/?O)\b", re.IGNORECASE
+)
 _DESCRIBED = re.compile(r"\b(?:(in|out)put|(inout))\b", re.IGNORECASE)
 _CLAUSE = re.compile(
     r"\b(?:of|the|from|to|when|whether|if|for|both|all|each|any|on|over|with|between|after|that|than|is|are)\b",
@@ -176,6 +179,8 @@ def _ways(item: str, heading: str) -> set[str]:
 
     A description may name inputs although the port is an output, so only a field of its own outweighs the heading.
     """
+    if _BOTH.search(item):
+        return {"inout"}
     if field := _FIELD.search(_NAMES.sub("", item)):
         return {field[1].lower()}
     found = _DESCRIBED.search(item)

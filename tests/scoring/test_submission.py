@@ -188,6 +188,17 @@ def test_what_the_tests_run_or_read_is_graded_as_given() -> None:
     assert set(sift(problem.model_copy(update={"targets": tuple(given)}), changed).files) == set(changed)
 
 
+def test_a_port_of_both_ways_is_no_input() -> None:
+    for item in (
+        "| `pad` | in/out | 8 |",
+        "`pad` (Input/Output)",
+        "`pad`: input or output",
+        "pad (8 bits): bidirectional",
+    ):
+        problem = make_problem(prompt=f"- a: Input\n- {item}", harness={"src/test_adder.py": "f(dut.a, dut.pad)"})
+        assert inputs_of_tests(problem) == ["a"]
+
+
 @pytest.mark.parametrize(
     "prompt",
     [
