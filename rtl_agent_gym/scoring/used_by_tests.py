@@ -42,6 +42,11 @@ or a variable, by which it may be driven.
 """
 _BY_NAME = re.compile(r"""(?:getattr\((\w+),\s*|\b(\w+)\[)["']([A-Za-z]\w*)["'][)\]]""")
 """A signal whose name is a string."""
+_COMPUTED = re.compile(
+    r"(?:getattr\(\w+,\s*[A-Za-z_]\w*\)|\bdut\[[A-Za-z_]\w*\])(?:\[[^\]\n]*\])*\.(?:value\s*=(?!=)|setimmediatevalue\()"
+)
+_QUOTED = re.compile(r"""["']([A-Za-z]\w*)["']""")
+"""A test that drives a signal whose name is in a variable, and what the name may be."""
 _HANDLE = re.compile(r"^@cocotb\.(?:test|parametrize)\b.*?^(?:async\s+)?def\s+\w+\(\s*(\w+)", re.MULTILINE | re.DOTALL)
 """What a test calls the design; others are all called ``dut``."""
 _WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
@@ -146,6 +151,7 @@ def inputs_of_tests(problem: Problem) -> list[str]:
     """
     texts = [text for path, text in problem.harness.items() if path.endswith(".py")]
     names = {first or second for text in map(_with_plain_handles, texts) for first, second in _DRIVEN.findall(text)}
+    names.update(name for text in filter(_COMPUTED.search, texts) for name in _QUOTED.findall(text))
     ways: dict[str, set[str]] = {name: set() for name in names}
     for text in (problem.prompt, *problem.context.values()) if names else ():
         heading, level = "", 0

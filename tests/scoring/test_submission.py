@@ -220,6 +220,8 @@ def test_an_output_that_is_described_by_inputs_is_none(prompt: str) -> None:
         "@cocotb.test(timeout_time=9)\n@other\nasync def test_sum(top):\n    top.a.value = top.b.value = 3",
         "getattr(dut, 'a').value = dut[\"b\"].value = 3",
         "for signal in [dut.a, dut.b]:",
+        "for name, value in {'a': 1, 'b': 2, 'sum': 3}.items():\n    getattr(dut, name).value = value",
+        "for name in ['a', 'b']:\n    dut[name].value = 1",
         "first = dut.a  # kept\nports = {'b': dut.b}",
     ],
 )
