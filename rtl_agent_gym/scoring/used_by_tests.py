@@ -49,8 +49,12 @@ _QUOTED = re.compile(r"""["']([A-Za-z]\w*)["']""")
 """A test that drives a signal whose name is in a variable, and what the name may be."""
 _HANDLE = re.compile(r"^@cocotb\.(?:test|parametrize)\b.*?^(?:async\s+)?def\s+\w+\(\s*(\w+)", re.MULTILINE | re.DOTALL)
 """What a test calls the design; others are all called ``dut``."""
-_WAY = re.compile(r"\b(in|out|inout)(?:put)?s?\b", re.IGNORECASE)
+_WAY = re.compile(r"\b(in|out|inout)(?:puts?\b|(?<=inout)\b)", re.IGNORECASE)
 """A word that says which way a port goes."""
+_INPUTS = re.compile(
+    r"\binputs?(?:\s+(?:ports?|signals?|pins?|interfaces?|bus|data|sides?))*\W*(?:\([^()]*\)\W*)?$", re.IGNORECASE
+)
+"""The end of a heading of a list of inputs; others, such as "Input handling", may be above a list of outputs."""
 _DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b|inout\b)", re.IGNORECASE)
 """The beginning of a line of Verilog that declares ports."""
 _PORTS = re.compile(r"\b(in|out|inout)(?:put)?\b((?:(?!\b(?:in|out)put\b|\binout\b).)*)", re.IGNORECASE)
@@ -156,15 +160,15 @@ def inputs_of_tests(problem: Problem) -> list[str]:
     for text in (problem.prompt, *problem.context.values()) if names else ():
         heading, level = "", 0
         for line in text.splitlines():
-            item, way = _LIST_ITEM.match(line), _WAY.search(line)
+            item = _LIST_ITEM.match(line)
             if _DECLARATION.match(line) and not names.isdisjoint(re.findall(r"\w+", line)):
                 for ports in _PORTS.finditer(line):
                     for name in names.intersection(re.findall(r"\w+", ports[2])):
                         ways[name].add(ports[1].lower())
             elif item and item[1] in names:
                 ways[item[1]] |= _ways(item[2], heading)
-            elif (head := _HEADING.match(line)) and (way or _level(head) <= level):
-                heading, level = way[1].lower() if way else "", _level(head)
+            elif (head := _HEADING.match(line)) and ((way := _of_list(line)) or _level(head) <= level):
+                heading, level = way.strip(), _level(head)
     return sorted(name for name, found in ways.items() if found - {""} == {"in"})
 
 
@@ -173,6 +177,12 @@ def _with_plain_handles(text: str) -> str:
     text = _BY_NAME.sub(r"\1\2.\3", text)
     handles = "|".join({"dut", *_HANDLE.findall(text)})
     return re.sub(rf"\b(?:{handles})\.(?=[A-Za-z])", "dut.", text)
+
+
+def _of_list(heading: str) -> str:
+    """Which way ports go that are listed below this heading; a space if it names several ways."""
+    ways = {way.lower() for way in _WAY.findall(heading)}
+    return "" if not ways else "in" if _INPUTS.search(heading) and ways == {"in"} else "out" if ways == {"out"} else " "
 
 
 def _level(heading: re.Match[str]) -> int:

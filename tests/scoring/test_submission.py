@@ -206,6 +206,9 @@ def test_a_port_of_both_ways_is_no_input() -> None:
         "**Outputs:**\n* `sum` (9 bits): registered input sum\n**Inputs:**\n* `a` (8 bits): operand\n* `b`",
         "| a | 8 | first input |\n| b | 8 | other input |\n| sum | 9 | sum of the input words |",
         "## Ports\n### Inputs\n- `a`: a summand\n- `b`\n## Results\n- `sum`: after a cycle",
+        "## Inputs and outputs\n- `a`: input\n- `b` (input)\n- `sum`: the result",
+        "### Signals in the interface\n- a: Input\n- b: Data input\n- sum: Result",
+        "### Data Inputs (8 bits)\n- `a`\n- `b`\n### Input Handling:\n- `sum`: is 0 after a reset",
         "Outputs:\n| `a` / `b` | in / in | 8 |\n| `b` | in | 8 |\n| `sum` | out | 9 |",
     ],
 )
