@@ -57,8 +57,13 @@ _INPUTS = re.compile(
 """The end of a heading of a list of inputs; others, such as "Input handling", may be above a list of outputs."""
 _DECLARATION = re.compile(r"\s*(?:[-*]\s*)?`?\s*(?:module\b.*\(|input\b|output\b|inout\b)", re.IGNORECASE)
 """The beginning of a line of Verilog that declares ports."""
-_PORTS = re.compile(r"\b(in|out|inout)(?:put)?\b((?:(?!\b(?:in|out)put\b|\binout\b).)*)", re.IGNORECASE)
-"""One or more ports in such a line, up to the next direction."""
+_DECLARED = r"[\s`*]*\b(?!(?:in|out)put\b|inout\b)[A-Za-z]\w*[`*]*(?:\s*\[[^\]]*\])*"
+_PORTS = re.compile(
+    r"\b(in|out|inout)(?:put)?\b(?::|(?:\s+(?:wire|reg|logic|var|bit|integer|int|byte|(?:un)?signed|tri\w*)\b)*"
+    rf"(?:\s+[\w:]+(?=\s+[\w\[]))?)(?:\s*\[[^\]]*\])*({_DECLARED}(?:\s*,{_DECLARED})*)",
+    re.IGNORECASE,
+)
+"""One or more ports in such a line, after their type, which may have any name."""
 _LIST_ITEM = re.compile(r"\s*(?:[-*|`]|\d+[.)])[\W\d]*(\w+)(.*)")
 _FIELD = re.compile(
     r"(?:\A[^A-Za-z]*\(|\|)(?:[^A-Za-z|]|\bbits?\b)*(in|out|inout)(?:puts?\b|(?=\W*(?:[|,)]|\Z)|\s*/))",

@@ -209,6 +209,7 @@ def test_a_port_of_both_ways_is_no_input() -> None:
         "## Inputs and outputs\n- `a`: input\n- `b` (input)\n- `sum`: the result",
         "### Signals in the interface\n- a: Input\n- b: Data input\n- sum: Result",
         "### Data Inputs (8 bits)\n- `a`\n- `b`\n### Input Handling:\n- `sum`: is 0 after a reset",
+        "input logic [7:0] a,\n  input word_t b; // summands\nInput words are added to `sum`.\n- `sum`: result",
         "Outputs:\n| `a` / `b` | in / in | 8 |\n| `b` | in | 8 |\n| `sum` | out | 9 |",
     ],
 )
