@@ -12,7 +12,7 @@ from ..problems.model import Problem
 
 LOADED_UNASKED = re.compile(
     r"(?:conftest|sitecustomize|usercustomize|cocotb\w*|pytest\w*|_pytest|harness_library)\.py[cod]?"
-    r"|.+\.(?:pth|pyc|pyo|vpi|vpl|so)|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
+    r"|.+\.(?:pth|pyc|pyo|vpi|vpl|vvp|so)|\.?pytest\.(?:ini|toml)|tox\.ini|setup\.cfg|pyproject\.toml|\.coveragerc|modelsim\.ini"
     r"|docker-compose\.ya?ml|Dockerfile|\.env\w*"
 )
 """Names of files that Python, pytest, the simulator or the runner load automatically."""
