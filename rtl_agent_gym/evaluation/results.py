@@ -185,15 +185,28 @@ class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
         if end < len(data):
             self._file.truncate(end)
 
+    def _check_present(self) -> None:
+        """Raise `UsageError` if the file was removed or moved: results in it would be lost, or apart from the rest."""
+        path = self.folder / "results.jsonl"
+        with writing("--out", path), contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            if os.path.samestat(os.fstat(self._file.fileno()), path.stat()):
+                return
+        raise UsageError(
+            f"--out: {self.folder} was removed or moved during the evaluation; if it was moved, continue it with its "
+            "new --out"
+        )
+
     def append(self, result: EpisodeResult) -> EpisodeResult:
         """Write a result, unless its episode has a verdict already; returns the result that counts.
 
         Raises:
             SandboxError: The disk is full; the file is unchanged.
+            UsageError: The file was removed or moved.
         """
         known = self.done.get(result.key)
         if known is not None and known.score is not None:
             return known
+        self._check_present()
         line = memoryview(result.model_dump_json().encode() + b"\n")
         before = os.fstat(self._file.fileno()).st_size
         try:
@@ -208,7 +221,7 @@ class ResultsFile(contextlib.AbstractContextManager["ResultsFile"]):
         return result
 
     async def append_when_there_is_room(self, result: EpisodeResult) -> EpisodeResult:
-        """As `append`, but waits while the disk is full. Raises `SandboxError` for other failures."""
+        """As `append`, but waits while the disk is full."""
         waited = False
         while True:
             try:

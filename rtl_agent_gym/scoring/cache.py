@@ -1,7 +1,8 @@
 """A cache of gradings on disk, keyed by the content of what was graded.
 
 A file is written under a temporary name and then renamed, so a reader never sees part of it, even after a crash. Two
-processes that grade the same files write the same content. An unreadable file counts as missing.
+processes that grade the same files write the same content. An unreadable file counts as missing, as does one whose
+content does not match its checksum: most bytes that a disk damages would otherwise be another valid grading.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ def default_cache_dir() -> Path:
     return cache_folder("scores")
 
 
+def _checksum(key: str, text: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + text).hexdigest().encode()
+
+
 LARGEST = 1 << 30
 """Default size limit of a cache in bytes; enough for about 250,000 gradings."""
 PUTS = 1000
@@ -67,7 +72,10 @@ class ScoreCache:
         """The grading with this key, or None."""
         path = self._path(key)
         try:
-            grading = Grading.model_validate_json(path.read_bytes())
+            checksum, _, text = path.read_bytes().partition(b"\n")
+            if checksum != _checksum(key, text):
+                return None
+            grading = Grading.model_validate_json(text)
             with contextlib.suppress(OSError):  # a read-only folder can still be read
                 os.utime(path)
             return grading
@@ -79,7 +87,8 @@ class ScoreCache:
         path = self._path(key)
         with contextlib.suppress(OSError):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            replace_file(path, grading.model_dump_json(), mode=0o600)
+            text = grading.model_dump_json().encode()
+            replace_file(path, _checksum(key, text) + b"\n" + text, mode=0o600)
         self._puts += 1
         if self._puts % PUTS == 1:
             with contextlib.suppress(RuntimeError):  # there are too many threads

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -242,10 +243,29 @@ def test_a_full_disk_is_the_machines_fault(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(CONFIG.model_dump_json())
     with ResultsFile(tmp_path, CONFIG) as file:
         file._file.close()
+        (tmp_path / "results.jsonl").unlink()
+        (tmp_path / "results.jsonl").symlink_to("/dev/full")
         file._file = open("/dev/full", "a+b", buffering=0)  # noqa: SIM115 - closed with the results
         with pytest.raises(SandboxError, match=r"results\.jsonl cannot be written: No space left"):
             file.append(result("a"))
         assert file.done == {}
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("kept", [False, True])
+def test_a_folder_that_is_removed_or_moved_gets_no_more_results(tmp_path: Path, kept: bool, again: bool) -> None:
+    folder, moved = tmp_path / "run", tmp_path / "moved"
+    with ResultsFile(folder, CONFIG) as file:
+        file.append(result("a"))
+        folder.rename(moved)
+        if not kept:
+            shutil.rmtree(moved)
+        if again:  # another evaluation has begun at the old place
+            opened(folder)
+        with pytest.raises(UsageError, match="removed or moved"):
+            file.append(result("b"))
+    if kept:
+        assert [one.problem_id for one in read_results(moved)] == ["a"]
 
 
 def test_two_processes_at_one_folder_are_refused(tmp_path: Path) -> None:

@@ -37,6 +37,25 @@ def test_what_was_put_is_got(tmp_path: Path) -> None:
     assert ScoreCache("~/scores").folder == Path.home() / "scores"
 
 
+def test_a_damaged_grading_is_not_one(tmp_path: Path) -> None:
+    cache, key, other = ScoreCache(tmp_path), "a" * 64, "b" * 64
+    cache.put(key, GRADING)
+    path = cache._path(key)
+    whole = path.read_bytes()
+    for place in range(len(whole)):
+        for bit in range(8):
+            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
+            assert cache.get(key) is None
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        assert cache.get(key) is None
+    cache._path(other).parent.mkdir()
+    cache._path(other).write_bytes(whole)
+    assert cache.get(other) is None
+    cache.put(key, GRADING)
+    assert cache.get(key) == GRADING
+
+
 def test_what_is_held_reaches_the_disk_only_when_it_is_vouched_for(tmp_path: Path) -> None:
     held, disk = HeldCache(tmp_path), ScoreCache(tmp_path)
     held.put("a" * 64, GRADING)
