@@ -226,8 +226,9 @@ async def _run(plan: Plan, folder: RunFolder, progress: Progress) -> None:
         raise
     except BaseException as error:
         logger.exception("the run ended before its last step")
-        if any(isinstance(part, FileNotFoundError) for part in leaves(error)):
-            folder.check_present()
+        for part in leaves(error):
+            if isinstance(part, OSError):
+                folder.explain(part)
         raise
     finally:
         closing = {} if engine is None else {"closing the engine": partial(engine.close, status)}

@@ -32,7 +32,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ..errors import UsageError
+from ..errors import UsageError, cannot_write
 from ..files import replace_file
 from ..logs import LOGS, logging_to
 from ..policies.judge import judge_name
@@ -169,6 +169,16 @@ class RunFolder:
                 f"log_path: {self.path} was removed or moved during the run; if it was moved, resume the run with its "
                 "new log_path"
             )
+
+    def explain(self, error: OSError) -> None:
+        """Raise the error of this package for a file of this folder that cannot be used; return for other files.
+
+        Errors of `DISK_FAULTS` are left to the caller. Raises like `check_present` and `cannot_write`.
+        """
+        if isinstance(error, FileNotFoundError):
+            self.check_present()
+        if error.errno not in DISK_FAULTS and _is_below(error.filename, self.path):
+            raise cannot_write("log_path", os.fsdecode(error.filename), error) from error
 
     def checkpoints(self) -> list[dict[str, Any]]:
         """The checkpoints, oldest first, without a line that a crash cut off. Raises `UsageError` for other damage.
@@ -367,6 +377,11 @@ def _is_inside(value: object, folder: Path) -> bool:
         return bool(text) and expand_home(text).resolve(strict=True).is_relative_to(folder)
     except (OSError, ValueError):  # not a path, or it does not exist
         return False
+
+
+def _is_below(name: object, folder: Path) -> bool:
+    """Whether the file name of an `OSError` is a path in the folder."""
+    return isinstance(name, (str, bytes)) and Path(os.fsdecode(name)).absolute().is_relative_to(folder.absolute())
 
 
 def _is_of_a_start(path: Path) -> bool:

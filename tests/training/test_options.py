@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import os
@@ -21,7 +22,7 @@ from rtl_agent_gym.cluster import runtime_at
 from rtl_agent_gym.demo.founding import PROBLEM_ID
 from rtl_agent_gym.demo.shipped import SMALL
 from rtl_agent_gym.engines.config import STORED, key_source
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import SandboxError, UsageError
 from rtl_agent_gym.problems import load_problems
 from rtl_agent_gym.sandboxes import admission
 from rtl_agent_gym.training import launch, plan, run_folder
@@ -615,6 +616,30 @@ def test_a_run_whose_folder_is_removed_ends_with_one_clear_error(
     given = {"engine": "local", "log_path": str(tmp_path / "run"), "held_out": "none"}
     with pytest.raises(UsageError, match=r"^log_path: .*run was removed or moved"):
         launch.train(given, recipes=[SMALL])
+
+
+@pytest.mark.parametrize(
+    ("number", "told"),
+    [
+        (errno.ENOENT, UsageError),  # the folder is being removed, and its configuration is still there
+        (errno.EROFS, UsageError),
+        (errno.ESTALE, SandboxError),
+        (errno.ENOSPC, None),  # the command line names it
+    ],
+)
+def test_a_file_of_the_folder_that_cannot_be_used_during_a_run(
+    tmp_path: Path, number: int, told: type[Exception] | None
+) -> None:
+    folder = begun(tmp_path / "run", steps=1)
+    error = OSError(number, os.strerror(number), str(folder.path / "checkpoints/local-0/.behind-000001"))
+    with (
+        contextlib.nullcontext()
+        if told is None
+        else pytest.raises(told, match=r"^log_path: .*\.behind-000001 cannot be written")
+    ):
+        folder.explain(error)
+    folder.explain(OSError(number, os.strerror(number), str(tmp_path / "other")))
+    folder.explain(OSError(number, os.strerror(number)))
 
 
 @pytest.mark.docker
