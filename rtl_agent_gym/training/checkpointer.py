@@ -12,6 +12,7 @@ import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, TypeVar
 
 import tinker
@@ -22,12 +23,12 @@ from tinker_cookbook.rl.metrics import compute_kl_sample_train
 from ..engines.connect import Engine
 from ..engines.protocol import Sampler, Trainer
 from ..engines.requests import SentRequest, context_length
-from ..errors import NotFinite, RequestRefused, ServiceDown, ServiceError
+from ..errors import NotFinite, RequestRefused, ServiceDown, ServiceError, UsageError
 from ..retries import STEP
 from .datums import with_inputs
 from .options import TrainOptions
 from .progress import Progress
-from .run_folder import RunFolder
+from .run_folder import CHECKPOINTS, RunFolder
 
 T = TypeVar("T")
 MakeTrainer = Callable[[str | None], Awaitable[Trainer]]
@@ -63,7 +64,16 @@ class Checkpointer:
 
     async def open(self) -> None:
         """Create the trainer. Raises like `Engine.trainer`."""
-        self._trainer = await self.make_trainer(self._saved_path)
+        try:
+            self._trainer = await self.make_trainer(self._saved_path)
+        except UsageError as error:
+            for record in self.folder.checkpoints()[-2:-1]:
+                if str(error).startswith("log_path: ") and Path(record.get("state_path") or "").is_dir():
+                    raise UsageError(
+                        f"{error}\nTo resume after step {record['batch']} instead, remove the last line of "
+                        f"{self.folder.path / CHECKPOINTS}."
+                    ) from error
+            raise
 
     @property
     def context(self) -> int | None:

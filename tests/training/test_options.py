@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
+from unittest.mock import Mock
 
 import pytest
 from pydantic.fields import FieldInfo
@@ -616,6 +617,40 @@ def test_a_run_whose_folder_is_removed_ends_with_one_clear_error(
     given = {"engine": "local", "log_path": str(tmp_path / "run"), "held_out": "none"}
     with pytest.raises(UsageError, match=r"^log_path: .*run was removed or moved"):
         launch.train(given, recipes=[SMALL])
+
+
+@pytest.mark.parametrize(
+    ("error", "kept", "told"),
+    [
+        (
+            "log_path: it is damaged",
+            True,
+            "To resume after step 1 instead, remove the last line of .*checkpoints.jsonl",
+        ),
+        ("log_path: it is damaged", False, "it is damaged$"),
+        ("local_device: there is no GPU", True, "there is no GPU$"),
+    ],
+)
+async def test_if_the_last_checkpoint_is_damaged_it_is_told_how_to_resume_from_the_one_before(
+    tmp_path: Path, error: str, kept: bool, told: str
+) -> None:
+    pytest.importorskip("torch")
+    from rtl_agent_gym.training.checkpointer import Checkpointer
+
+    folder = RunFolder(tmp_path)
+    for step in (1, 2):
+        state = folder.path / f"weights/{step}"
+        state.mkdir(parents=True)
+        folder.add_checkpoint({"batch": step, "state_path": str(state)}, [{"step": step - 1}])
+    if not kept:
+        shutil.rmtree(tmp_path / "weights/1")
+
+    async def make_trainer(path: str | None) -> Any:
+        raise UsageError(error)
+
+    checkpointer = Checkpointer(TrainOptions(), folder, Mock(), make_trainer, Mock())
+    with pytest.raises(UsageError, match=told):
+        await checkpointer.open()
 
 
 @pytest.mark.parametrize(
