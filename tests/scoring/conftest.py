@@ -40,6 +40,9 @@ MODULE          = test_adder
 PYTHONPATH      = /src
 """
 
+VERILATOR = {"src/.env": ENV.replace("icarus", "verilator")}
+"""The harness's file with which it runs Verilator."""
+
 RUNNER = """\
 import os
 from cocotb_tools.runner import get_runner
@@ -99,6 +102,11 @@ services:
     env_file    : ./src/.env
     command     : pytest -s -o cache_dir=/code/rundir/.cache /src/test_runner.py -v
 """
+
+
+def inside(body: str, design: str = EMPTY) -> str:
+    """A design with something more in its module."""
+    return design.replace("endmodule", f"{body}\nendmodule")
 
 
 def make_problem(**changes: Any) -> Problem:

@@ -13,21 +13,16 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
-from rtl_agent_gym.scoring.grader import connections, options_files, sources, verilated
+from rtl_agent_gym.scoring.grader import options_files, sources
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
 from rtl_agent_gym.scoring.grader.connections import benches_files, benches_with_files
-from rtl_agent_gym.scoring.grader.guard import REFUSED, compiled_design, run_iverilog, run_verilator
+from rtl_agent_gym.scoring.grader.guard import compiled_design, run_iverilog
 from rtl_agent_gym.scoring.harness import Defences
 from tests.counters import counted
 
-from .conftest import EMPTY, ENV, GOLDEN, HEADER, RUNNER, TARGET, make_problem
+from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, inside, make_problem
 
 FORGED = "<testsuites><testsuite name='all' package='all'><testcase name='a' classname='b'/></testsuite></testsuites>"
-
-
-def inside(body: str, design: str = EMPTY) -> str:
-    """A design with something more in its module."""
-    return design.replace("endmodule", f"{body}\nendmodule")
 
 
 def check(folder: Path, *statements: str, names: str = '"N/A"; "<interactive>"; "/code/rtl/a.sv";') -> Any:
@@ -433,154 +428,6 @@ endmodule
         assert (score.passed, score.violations) == (passes, []), score.reason
 
 
-ZERO = HEADER + "assign sum = 0;\nendmodule\n"
-HIDES = "module adder(input logic clk, output logic [8:0] sum);\nassign sum = 0;\nendmodule\n"
-READS_BACK = """
-import cocotb
-from cocotb.triggers import Timer
-
-@cocotb.test()
-async def test_sum(dut):
-    for a, b in ((1, 2), (200, 100)):
-        dut.clk.value, dut.a.value, dut.b.value = 0, a, b
-        await Timer(5, unit="ns")
-        dut.clk.value = 1
-        await Timer(5, unit="ns")
-        assert dut.sum.value == int(dut.a.value) + int(dut.b.value)
-"""
-
-
-@pytest.mark.docker
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("design", "passes", "refused"),
-    [
-        (GOLDEN, True, False),
-        (GOLDEN.replace("input logic [7:0]", "input var logic [7:0]"), True, False),
-        (inside("pullup (clk);\ninitial begin $dumpvars(0, a); $monitor(b); end", GOLDEN), True, False),
-        (ZERO, False, False),
-        (inside("initial begin force a = 0; force b = 0; end", ZERO), False, True),
-        (
-            inside("low one(a), two(b);", ZERO) + "module low(input [7:0] x); initial force x = 0; endmodule\n",
-            False,
-            True,
-        ),
-        (
-            inside("low one(a), two(b);", ZERO) + "module low(output reg [7:0] x); always #1 x = 0; endmodule\n",
-            False,
-            True,
-        ),
-        (inside("reg [7:0] z; always begin #1 z = 1; #1 z = 0; end\nassign a = z, b = z;", ZERO), False, True),
-        (
-            inside("always @(a, b) begin a = 0; b = 0; end", ZERO.replace("input logic [7", "input var logic [7")),
-            False,
-            True,
-        ),
-        (
-            inside("always @(a, b) begin a = 0; b = 0; end", ZERO.replace("input logic [7", "output logic [7")),
-            False,
-            True,
-        ),
-        (inside("wire [7:0] a = clk ? 1 : 2, b = a;", HIDES), False, True),
-        (GOLDEN.replace("input logic [7", "output logic [7"), True, False),  # as in the official grading
-        ('`line 1 "/src/tb.sv" 0\n' + inside("initial begin force a = 0; force b = 0; end", ZERO), False, True),
-    ],
-)
-async def test_a_design_does_not_write_what_cocotb_reads_back(
-    scorer: Scorer, design: str, passes: bool, refused: bool
-) -> None:
-    score = await scorer.score(make_problem(harness={"src/test_adder.py": READS_BACK}), {TARGET: design})
-    assert (score.passed, score.violations) == (passes, []), score.reason
-    assert ("writes its input '" in score.reason) == refused, score.reason
-
-
-READS_WIDTH = """
-import random
-
-import cocotb
-from cocotb.triggers import Timer
-
-@cocotb.test()
-async def test_sum(dut):
-    most = 2 ** int(dut.WIDTH.value) - 1
-    for _ in range(9):
-        a, b = random.randint(0, most), random.randint(0, most)
-        dut.clk.value, dut.a.value, dut.b.value = 0, a, b
-        await Timer(5, unit="ns")
-        dut.clk.value = 1
-        await Timer(5, unit="ns")
-        assert dut.sum.value == a + b
-"""
-
-
-def _with_parameter(declared: str, design: str, more: str = "") -> str:
-    return inside(more, design.replace("module adder ", f"module adder #(parameter {declared}) "))
-
-
-_NARROW = f"/* verilator lint_off WIDTHTRUNC */\n{_with_parameter('[2:0] WIDTH = 0', ZERO)}"
-
-
-@pytest.mark.docker
-@pytest.mark.sampled(3)
-@pytest.mark.parametrize(
-    ("simulator", "design", "passes", "refused"),
-    [
-        ("icarus", _with_parameter("[3:0] WIDTH = 4", GOLDEN), True, False),
-        ("icarus", _with_parameter("WIDTH = 0", ZERO), False, False),
-        ("icarus", _with_parameter("WIDTH = 8", ZERO, "defparam WIDTH = 0;"), False, True),
-        ("icarus", _with_parameter("WIDTH = 8", ZERO, "defparam WIDTH = 8'bx;"), False, True),
-        ("icarus", _with_parameter("WIDTH = 8", ZERO, 'defparam WIDTH = "8";'), False, True),
-        ("icarus", _NARROW, False, True),
-        ("verilator", _NARROW, False, True),
-        ("verilator", _with_parameter('string WIDTH = "8"', ZERO), False, True),
-        pytest.param("verilator", _with_parameter("int WIDTH = 4", GOLDEN), True, False, marks=pytest.mark.slow),
-    ],
-)
-async def test_a_design_has_the_parameters_that_the_harness_gives_it(
-    scorer: Scorer, simulator: str, design: str, passes: bool, refused: bool
-) -> None:
-    runner = RUNNER.replace("clean=True,", 'clean=True,\n        parameters={"WIDTH": 8},')
-    harness = {"src/.env": ENV.replace("icarus", simulator), "src/test_runner.py": runner}
-    score = await scorer.score(make_problem(harness=harness | {"src/test_adder.py": READS_WIDTH}), {TARGET: design})
-    assert (score.passed, score.violations) == (passes, []), score.reason
-    assert ("the parameter 'WIDTH' is not 8, which the harness gives it" in score.reason) == refused, score.reason
-
-
-def test_numbers_of_parameters_are_compared_as_the_simulator_writes_them(tmp_path: Path) -> None:
-    names = ":file_names 4;" + "".join(f'\n    "{name}";' for name in ("N/A", "<interactive>", "-", "/code/rtl/a.sv"))
-    for given, written, same in (
-        ("8", 'P_0x1 .param/l "W" 0 3 1, +C4<00001000>;', True),
-        ("-1", 'P_0x1 .param/l "W" 0 3 1, +C4<11111111>;', True),
-        ("13", 'P_0x1 .param/l "W" 0 3 1, +C4<1101>;', True),
-        ("4", 'P_0x1 .param/l "W" 0 3 1, C4<0>;', False),
-        ("50000001", 'P_0x1 .param/real "W" 0 3 1, Cr<m5f5e1020000000gfc1b>; value=5.00000e+07', True),
-        ("4", 'P_0x1 .param/real "W" 0 3 1, Cr<m0gfc1>; value=0.00000', False),
-        ("4", 'P_0x1 .param/l "OTHER" 0 3 1, C4<0>;', True),
-        ("4", 'P_0x1 .param/str "W" 0 3 1, "x";', False),
-        ("4", 'P_0x1 .param/l "W" 0 3 1, C4<xx00>;', False),
-    ):
-        (tmp_path / "t.vvp").write_text(f'\nS_0x1 .scope module, "t" "t" 3 1;\n{written}\n .timescale 0 0;\n{names}\n')
-        for arguments in (["-s", "t", f"-Pt.W={given}", "a.sv"], ["-P", f"t.W={given}"]):
-            assert bool(connections.changed_parameters([str(tmp_path / "t.vvp")], arguments)) != same, written
-    assert connections.changed_parameters([str(tmp_path / "missing.vvp")], arguments) == []
-
-
-def test_a_testbench_that_is_left_beside_the_design_has_signals_of_its_own(tmp_path: Path) -> None:
-    """A harness that does not name the top module simulates both."""
-    bench = 'S_0x1 .scope module, "tb" "tb" 3 1;\n .timescale 0 0;\nv0x2_0 .var "a", 7 0;\n'
-    process = "    .scope S_0x1;\nT_0 ;\n    %pushi/vec4 0, 0, 8;\n    %store/vec4 v0x2_0, 0, 8;\n    %end;\n"
-    design = """S_0x3 .scope module, "adder" "adder" 3 1;
- .timescale 0 0;
-    .port_info 0 /INPUT 8 "a";
-o0x5 .functor BUFZ 8, c4<zzzzzzzz>; HiZ drive
-v0x4_0 .net "a", 7 0, o0x5;  0 drivers
-"""
-    names = ":file_names 4;" + "".join(f'\n    "{name}";' for name in ("N/A", "<interactive>", "-", "/code/rtl/a.sv"))
-    for scopes, refused in ((design + bench, False), (bench + design, False), (bench, True)):
-        (tmp_path / "t.vvp").write_text(f':ivl_version "13.0 (stable)";\n{scopes}{process}{names}\n')
-        assert bool(connections.written_inputs(str(tmp_path / "t.vvp"), ["a"])) == refused
-
-
 @pytest.mark.docker
 async def test_a_design_uses_no_macro_of_a_hidden_testbench(scorer: Scorer) -> None:
     bench = "`define SUM(a, b) ((a) + (b))\n" + BENCH
@@ -591,56 +438,6 @@ async def test_a_design_uses_no_macro_of_a_hidden_testbench(scorer: Scorer) -> N
     scores = [await scorer.score(problem, {TARGET: design}) for design in (own, stolen, hedged)]
     assert [score.passed for score in scores] == [True, False, False]
     assert ["macro of the hidden testbench" in str(score.violations) for score in scores] == [False, True, True]
-
-
-VERILATOR = {"src/.env": ENV.replace("icarus", "verilator")}
-OUTSIDE = {
-    "$c": ('initial $c("system(\\"true\\");");', "rtl/adder.sv:2: $c puts C++ of its own into the simulator"),
-    "a macro": (
-        '`define ESCAPE(x) $``x\ninitial `ESCAPE(system)("true");',
-        "rtl/adder.sv:3: $system reaches out of the simulation",
-    ),
-    "DPI": (
-        'import "DPI-C" function int system(input string command);\ninitial void\'(system("true"));',
-        "rtl/adder.sv:2: import of a foreign function reaches out of the simulation",
-    ),
-    "$fopen": (
-        'integer f;\ninitial f = $fopen("results.xml", "w");',
-        "rtl/adder.sv:3: $fopen opens 'results.xml' for writing, which only the checker may",
-    ),
-    "$writememh": (
-        'reg [7:0] m [0:1];\ninitial $writememh("results.xml", m);',
-        "rtl/adder.sv:3: $writememh opens 'results.xml' for writing, which only the checker may",
-    ),
-    "systemc": (
-        "`systemc_header\n#include <cstdlib>\n`verilog",
-        "rtl/adder.sv:2: `systemc_header puts text of its own into the simulator",
-    ),
-    "hidden": (
-        'reg [7:0] m [0:1];\ninitial $readmemh("/src/test_adder.py", m);',
-        "rtl/adder.sv:3: $readmemh reads '/src/test_adder.py', which is none of the problem's files",
-    ),
-    "include": (
-        '`include "/src/answer.svh"',
-        "rtl/adder.sv:2: `include reads '/src/answer.svh', which is none of the problem's files",
-    ),
-}
-
-
-QUICK = {"$c", "DPI", "$fopen", "include"}
-"""One construct of each kind. The others are slow: they are found in the same text in the same way."""
-
-
-@pytest.mark.docker
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow]) for name in OUTSIDE]
-)
-async def test_under_verilator_nothing_reaches_out(scorer: Scorer, name: str) -> None:
-    body, expected = OUTSIDE[name]
-    problem = make_problem(harness=VERILATOR | {"src/answer.svh": "// the answer\n"})
-    score = await scorer.score(problem, {TARGET: inside(body)})
-    assert not score.passed
-    assert score.violations == [expected]
 
 
 def test_a_compiled_design_that_the_guard_fails_to_judge_is_removed(
@@ -659,107 +456,6 @@ def test_a_compiled_design_that_the_guard_fails_to_judge_is_removed(
     with pytest.raises(RecursionError):
         run_iverilog(Mock(settings={"includes": True, "testbench": True}), ["-o", str(compiled), "a.sv"])
     assert not compiled.exists()
-
-
-@pytest.mark.parametrize("option", ["--lint-only", "-lint-only", "-version"])
-def test_where_verilator_builds_nothing_nothing_is_judged(option: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.execv", Mock(side_effect=SystemExit("started")))
-    with pytest.raises(SystemExit, match="started"):
-        run_verilator(Mock(), [option, "a.sv"])
-
-
-@pytest.mark.parametrize(
-    ("text", "odd"),
-    [
-        ('--pipe-filter "touch stolen.txt; cat"', "--pipe-filter"),
-        ('"--pipe-filter" cat', '"--pipe-filter"'),
-        ("$NONE--pipe-filter cat", "$NONE--pipe-filter"),
-        ("/**/--pipe-filter cat", "/**/--pipe-filter"),
-        ("-/**/-pipe-filter cat", "-/**/-pipe-filter"),
-        ("// /*\n--pipe-filter cat */", "--pipe-filter"),
-        ("\\--pipe-filter cat", "\\--pipe-filter"),
-        ("-CFLAGS '-fplugin=x'", "-CFLAGS"),
-        ("main.cpp", "main.cpp"),
-        ("-f nested.f", "-MAKEFLAGS"),
-        ("-Wno-fatal -Irtl +incdir+rtl -DN=8 --top-module dut -sv\n // -CFLAGS x\n./rtl/dut.sv /code/rtl/a-b.v", ""),
-    ],
-)
-def test_a_submitted_file_of_options_starts_no_program(
-    text: str, odd: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("os.execv", Mock(side_effect=SystemExit("started")))
-    monkeypatch.setattr(tables, "EDITABLE", (str(tmp_path),))
-    (tmp_path / "nested.f").write_text("-MAKEFLAGS x\n")
-    (tmp_path / "files.f").write_text(text)
-    line = Mock(settings={"limits": True})
-    with pytest.raises(SystemExit, match=str(REFUSED) if odd else "started"):
-        run_verilator(line, ["--lint-only", "-f", str(tmp_path / "files.f")])
-    if odd:
-        (message,) = line.send.call_args.args
-        assert repr(odd) in message["refusals"][0]
-    monkeypatch.setattr(tables, "EDITABLE", ("/code/rtl",))  # the harness's own options are not judged
-    with pytest.raises(SystemExit, match="started"):
-        run_verilator(Mock(), ["--lint-only", "-f", str(tmp_path / "files.f")])
-
-
-@pytest.mark.parametrize(("violations", "refusals"), [(["bad"], []), ([], ["unclear"])])
-def test_what_is_found_in_a_text_for_verilator_is_reported_and_nothing_is_built(
-    violations: list[str], refusals: list[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    line = Mock(settings={"simulation": True, "testbench": True, "limits": True})
-    monkeypatch.setattr(verilated, "judge", Mock(return_value=(None, b"", violations, refusals)))
-    monkeypatch.setattr(sources, "run", Mock(side_effect=AssertionError("built")))
-    with pytest.raises(SystemExit, match=str(REFUSED)):
-        run_verilator(line, ["a.sv"])
-    (message,) = line.send.call_args.args
-    assert (message["violations"], message["refusals"], message["code"]) == (violations, refusals, None)
-
-
-_OFF = "/* verilator lint_off ASSIGNIN */\n"
-_BUILT = pytest.mark.slow  # Verilator's compiler takes long
-
-
-@pytest.mark.docker
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize(
-    ("design", "passes"),
-    [
-        pytest.param(GOLDEN, True, marks=_BUILT),
-        pytest.param(ZERO, False, marks=_BUILT),
-        pytest.param(GOLDEN.replace("[7:0] a", "[7:0] a = 1"), True, marks=_BUILT),
-        pytest.param(GOLDEN.replace("input logic [7", "output logic [7"), True, marks=_BUILT),
-        (_OFF + inside("always @(posedge clk) begin a <= 0; b <= 0; end", ZERO), None),
-        (_OFF + inside("low one(a), two(b);", ZERO) + "module low(output [7:0] x); assign x = 0; endmodule\n", None),
-        (inside("always_comb begin a = 0; b = 0; end", ZERO.replace("input logic [7", "output logic [7")), None),
-        (inside("reg [7:0] a, b; always @(posedge clk) begin a <= 0; b <= 0; end", HIDES), None),
-    ],
-)
-async def test_a_design_does_not_write_what_cocotb_reads_back_under_verilator(
-    scorer: Scorer, design: str, passes: bool | None
-) -> None:
-    """None: it is refused, and would pass."""
-    problem = make_problem(harness=VERILATOR | {"src/test_adder.py": READS_BACK})
-    score = await scorer.score(problem, {TARGET: design})
-    assert (score.passed, score.violations) == (bool(passes), []), score.reason
-    assert ("is written, which the tests may read back" in score.reason) == (passes is None), score.reason
-
-
-@pytest.mark.docker
-@pytest.mark.slow  # Verilator's compiler takes long
-async def test_an_honest_design_passes_under_verilator(scorer: Scorer) -> None:
-    honest = """
-        reg [7:0] m [0:1];
-        initial begin $readmemh("/code/rtl/zero.hex", m); $display("$c(1) /* $system */ \\"$fopen"); end // $system
-        localparam W = $clog2(8);  /* $c("x") */
-        initial if ($test$plusargs("never")) $finish;
-    """
-    included = {"rtl/zero.hex": "00 00\n", "rtl/width_pkg.svh": "package width_pkg; localparam W = 8; endpackage\n"}
-    problem = make_problem(harness=VERILATOR, context=included)
-    design = '`include "/code/rtl/width_pkg.svh"\n' + inside(honest, GOLDEN)
-    score = await scorer.score(problem, {TARGET: design.replace("$clog2(8)", "$clog2(width_pkg::W)")})
-    assert score.passed, score.reason
-    assert score.violations == []
-    assert score.compile == 1.0
 
 
 @pytest.mark.docker
@@ -855,18 +551,3 @@ async def test_the_simulator_opens_files_by_no_other_way(provider: SandboxProvid
     assert {name for name in found if "filebuf" in name and "open" in name} == {
         "_ZNSt13basic_filebufIcSt11char_traitsIcEE4openEPKcSt13_Ios_Openmode"
     }
-
-
-@pytest.mark.docker
-@pytest.mark.sampled(2)
-@pytest.mark.parametrize("mode", ["--binary", "--cc --exe --build --main", "-binary -j 1"])
-async def test_no_mode_of_verilator_goes_past_the_guard(scorer: Scorer, mode: str) -> None:
-    theft = (
-        'module adder;\nimport "DPI-C" function int system(input string c);\n'
-        'initial void\'(system("touch /code/rundir/stolen"));\nendmodule\n'
-    )
-    script = f"verilator {mode} --Mdir o -Wno-fatal --top-module adder /code/rtl/adder.sv; ./o/Vadder; test -e stolen"
-    text = f'services:\n  a:\n    image: __OSS_SIM_IMAGE__\n    command: /bin/sh -c "{script}"\n'
-    score = await scorer.score(make_problem(harness={"docker-compose.yml": text}), {TARGET: theft})
-    assert not score.passed
-    assert score.violations == ["rtl/adder.sv:2: import of a foreign function reaches out of the simulation"]
