@@ -237,9 +237,9 @@ def ready_made(compiled: Mapping[str, bytes], blank: str) -> tuple[Problem, Mapp
     files: dict[str, str | bytes] = {
         TARGET: module(""),
         "rtl/table.bin": compiled["rtl/table.bin"],
-        "rtl/ready.vvp": compiled["rtl/t.vvp"].replace(b':vpi_module "', line, 1),
+        "rtl/ready.sim": compiled["rtl/t.vvp"].replace(b':vpi_module "', line, 1),
     }
-    return arbiter(shell("vvp /code/rtl/ready.vvp; test -e stolen.txt")), files
+    return arbiter(shell("vvp /code/rtl/ready.sim; test -e stolen.txt")), files
 
 
 @pytest.mark.parametrize("blank", SPELLINGS, ids=ascii)
@@ -251,4 +251,4 @@ async def test_a_ready_made_simulation_loads_code_only_without_the_wall(
         assert (await undefended.score(*ready_made(compiled, blank))).passed
     score = await scorer.score(*ready_made(compiled, blank))
     assert not score.passed
-    assert re.match(r"/code/rtl/ready.vvp: (loads '/code/rtl/table.bin'|.*:vpi_module)", score.violations[0])
+    assert re.match(r"/code/rtl/ready.sim: (loads '/code/rtl/table.bin'|.*:vpi_module)", score.violations[0])
