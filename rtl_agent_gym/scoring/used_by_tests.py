@@ -75,7 +75,9 @@ _NAMES = re.compile(r"\[[^\]]*\]|`\w[^`|]*`")
 _BOTH = re.compile(
     r"\bbi-?directional\b|(?:\A|[|(:])\W*(?:in(?:put)?\s*(?:/|and|or|&)\s*out(?:put)?|I/?O)\b", re.IGNORECASE
 )
+"""An item that says that a port goes both ways."""
 _DESCRIBED = re.compile(r"\b(?:(in|out)put|(inout))\b", re.IGNORECASE)
+"""A word of a description that may say which way a port goes."""
 _CLAUSE = re.compile(
     r"\b(?:of|the|from|to|when|whether|if|for|both|all|each|any|on|over|with|between|after|that|than|is|are)\b",
     re.IGNORECASE,
