@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import os
 import re
@@ -36,7 +37,7 @@ from tests.waiting import soon, until
 ray = pytest.importorskip("ray")
 from ray.cluster_utils import Cluster as LocalCluster  # noqa: E402
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +83,19 @@ class TwoNodes:
 
 @contextlib.contextmanager
 def ray_nodes(*hosts: str) -> Iterator[TwoNodes]:
-    """A cluster with a node for each of these daemons, and none of its containers left at the end."""
-    made = TwoNodes([*hosts])
-    try:
-        yield made
-    finally:
-        ray.shutdown()
-        made.local.shutdown()
-    assert made.no_container_left()
+    """A cluster with a node for each of these daemons, and none of its containers left at the end.
+
+    One at a time on this machine: a test counts the containers of all workers of Ray on its daemons.
+    """
+    with (Path(tempfile.gettempdir()) / f"rtl-agent-gym-ray-{os.getuid()}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        made = TwoNodes([*hosts])
+        try:
+            yield made
+        finally:
+            ray.shutdown()
+            made.local.shutdown()
+        assert made.no_container_left()
 
 
 @pytest.fixture

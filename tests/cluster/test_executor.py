@@ -29,7 +29,7 @@ from rtl_agent_gym.transcripts import read_transcript
 from tests.cluster.test_cluster import TwoNodes, ray_nodes
 from tests.envs.scripted_tinker import END, Sampling, call, solution
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow, pytest.mark.timeout(600)]
 
 GROUPS, SIZE = 4, 2
 

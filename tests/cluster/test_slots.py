@@ -25,7 +25,7 @@ from tests.waiting import soon
 
 ray = pytest.importorskip("ray")
 
-pytestmark = [pytest.mark.docker, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.docker, pytest.mark.daemon, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PATIENCE = 90.0
 

@@ -29,6 +29,7 @@ def _no_key(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))  # nor a stored one
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("key", [False, True])
 def test_each_job_trains_on_its_problems_and_tests_on_others(key: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if key:
@@ -78,6 +79,7 @@ def test_a_dry_run_tells_nothing_of_an_earlier_run(
     assert "what it came to" not in found.err
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("model", ["student", "teacher"])
 def test_a_run_is_not_resumed_with_other_shipped_models(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -64,8 +64,9 @@ async def grade(environments: Sequence[RTLEnvironment], completions: Sequence[An
 
 
 @pytest.mark.docker
+@pytest.mark.slow  # the same scripts are played with Gymnasium and the cookbook by test_conformance
 @pytest.mark.timeout(1800)
-@pytest.mark.parametrize("names", [QUICK, pytest.param(EXPECTED.keys() - QUICK, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("names", [QUICK, EXPECTED.keys() - QUICK])
 async def test_scripts_get_the_verdicts_of_a_session(names: Collection[str], tmp_path: Path) -> None:
     chosen, before = [script for script in scripts() if script.name in names], owned(every=True)
     with recorded("TRL", names) as notes:

@@ -178,6 +178,7 @@ async def served(
             yield agent, line, sampler
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("dialect", ["qwen3", "qwen3_5", "qwen3_coder"])
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_conversation_that_grows_is_one_stream_and_that_of_the_chat(name: str, dialect: str) -> None:

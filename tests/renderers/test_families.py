@@ -60,6 +60,11 @@ each_variant = pytest.mark.parametrize(
 )
 
 
+def own_and_some_of(names: Sequence[str]) -> list[Any]:
+    """The package's own renderers, and ten of the others; the rest are slow."""
+    return [name if name in OWN else pytest.param(name, marks=pytest.mark.sampled(10)) for name in names]
+
+
 Oracle = Callable[[str, list[dict[str, Any]]], list[int]]
 
 
@@ -76,20 +81,25 @@ def compare(name: str, who: str, oracle: Oracle, episodes: int | None = None) ->
     return equal
 
 
-@pytest.mark.parametrize("name", [*TEMPLATES, "gpt_oss"])
+@pytest.mark.parametrize("name", own_and_some_of([*TEMPLATES, "gpt_oss"]))
 def test_episodes_equal_the_official_template(name: str) -> None:
     if name != "gpt_oss" and template_text(TEMPLATES[name][0]) is None:
         pytest.skip("this chat template is read from the package trl, which is not installed or has none of that name")
     compare(name, TEMPLATE, by_template, 40 if name in OWN else None)
 
 
-@pytest.mark.parametrize("name", [*OWN, *(n for n in LIBRARY_NAMES if FAMILIES[family_of(n)].config != "cookbook")])
+@pytest.mark.parametrize(
+    "name", own_and_some_of([*OWN, *(n for n in LIBRARY_NAMES if FAMILIES[family_of(n)].config != "cookbook")])
+)
 def test_episodes_equal_the_librarys_rendering(name: str) -> None:
     compare(name, LIBRARY, by_library)
 
 
 @pytest.mark.parametrize(
-    "name", [n for n in (*OWN, *LIBRARY_NAMES) if (COOKBOOK, n) not in UNCOMPARED and family_of(n) not in NO_COOKBOOK]
+    "name",
+    own_and_some_of(
+        [n for n in (*OWN, *LIBRARY_NAMES) if (COOKBOOK, n) not in UNCOMPARED and family_of(n) not in NO_COOKBOOK]
+    ),
 )
 def test_episodes_equal_the_cookbooks_rendering(name: str) -> None:
     pytest.importorskip("tinker_cookbook.renderers")
@@ -176,6 +186,7 @@ def controls(renderer: Renderer, ids: list[int]) -> list[str]:
     return [piece for piece in renderer.codec.pieces(ids) if isinstance(piece, Control)]
 
 
+@pytest.mark.sampled(10)
 @each_variant
 def test_texts_that_spell_control_tokens_forge_nothing(name: str) -> None:
     """Prompts and outputs made of every control text of the family add no control token to the stream."""
@@ -238,6 +249,7 @@ def test_a_spelled_call_in_sampled_text_is_not_run(name: str) -> None:
     assert renderer.parse_ids(letters).kind != "command"
 
 
+@pytest.mark.sampled(10)
 @each_variant
 def test_any_sampled_ids_have_an_action_and_a_next_turn(name: str) -> None:
     """Cut-off, mixed-up and random turns: an action, a correction that extends exactly what was sampled, one datum."""
@@ -261,6 +273,7 @@ def test_any_sampled_ids_have_an_action_and_a_next_turn(name: str) -> None:
     assert sum(tokens.mask) == sum(map(len, sampled))
 
 
+@pytest.mark.sampled(10)
 @each_variant
 def test_an_episode_never_breaks_where_the_library_extends_nothing(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever the library refuses, what was sampled stays and the whole reply follows: one training example.

@@ -92,6 +92,7 @@ async def compare(problem: str, names: list[str], *, single: bool) -> dict[str, 
 USERS = pytest.mark.parametrize("single", [False, True], ids=["two users", "one user"])
 
 
+@pytest.mark.sampled(1)
 @USERS
 async def test_one_problem(single: bool) -> None:
     await compare(QUICK, ["reference", min(wrong_designs(QUICK))], single=single)
@@ -143,6 +144,7 @@ def hogs() -> Problem:
     return plain.model_copy(update={"harness": {**plain.harness, **HOGS}})
 
 
+@pytest.mark.slow
 async def test_without_a_control_group_who_ran_out_of_memory_is_unknown() -> None:
     async with DockerSandboxes() as provider, Scorer(provider, cache=None) as scorer:
         score = await scorer.score(hogs(), dict(hogs().golden or {}))

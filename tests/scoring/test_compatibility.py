@@ -46,6 +46,7 @@ FIRST = set({need: name for name, need in reversed(NEEDS.items())}.values())
 """One row of each need. The other rows are slow."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in FIRST else [pytest.mark.slow]) for name in NEEDS]
 )

@@ -156,6 +156,7 @@ async def ended(shared_provider: SandboxProvider) -> dict[str, list[ServiceRepor
     return dict(zip(ENDS.values(), map(list, zip(found[::2], found[1::2], strict=True)), strict=True))
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("source", ENDS.values(), ids=ENDS.keys())
 def test_it_ends_as_a_new_interpreter_does(ended: dict[str, list[ServiceReport]], source: str) -> None:
     one, other = ended[source]

@@ -71,6 +71,7 @@ def texts(family: Family, member: Parameters) -> set[tuple[str, str]]:
     return {(key, family.lines[key].wordings(member.layout)[number]) for key, number in member.lines}
 
 
+@pytest.mark.sampled(16)
 @each_split
 def test_members_are_sound(family: Family, split: Split) -> None:
     for member in drawn(family, split, 25):

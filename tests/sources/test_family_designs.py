@@ -53,8 +53,8 @@ async def grade_many(sandbox: Sandbox, chosen: list[Parameters], tried: Tried) -
     ]
 
 
+@pytest.mark.sampled(2)
 @in_one_sandbox
-@pytest.mark.sampled(3)
 @counts(1, 200)
 @pytest.mark.parametrize("family", FAMILIES)
 async def test_references_pass_and_habits_fail(family: str, count: int, shared_sandbox: Sandbox) -> None:
@@ -164,6 +164,7 @@ VARIANTS: dict[str, tuple[str, Tried, Callable[[Mapping[str, Any]], bool]]] = {
 """A family, the designs that are tried, and the values of a member that shows it."""
 
 
+@pytest.mark.sampled(3)
 @in_one_sandbox
 @pytest.mark.parametrize("name", VARIANTS)
 async def test_variants_of_a_reference_get_the_right_verdict(name: str, shared_sandbox: Sandbox) -> None:
@@ -172,8 +173,8 @@ async def test_variants_of_a_reference_get_the_right_verdict(name: str, shared_s
     assert await grade_many(shared_sandbox, drawn[:1], tried) == []
 
 
+@pytest.mark.sampled(1)
 @in_one_sandbox
-@pytest.mark.sampled(2)
 @counts(1, 100)
 @pytest.mark.parametrize("family", ["machines", "wrappers", "fifos", "pipelines", "timers"])
 async def test_an_asynchronous_reset_is_one_of_every_register(family: str, count: int, shared_sandbox: Sandbox) -> None:

@@ -86,6 +86,7 @@ def opening(member: Parameters, changed: dict[str, int], folder: Path, monkeypat
     return seen
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("count", [10, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_who_guesses_a_level_wrong_fails_before_a_test_tells_it(

@@ -87,6 +87,7 @@ def test_the_prompt_does_not_say_what_must_be_looked_up(family: LookingFamily) -
         assert family.problem(member).context != family.problem(other).context
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     ("name", "most"), [("accumulators", 20), ("machines", 4), ("wrappers", 10), ("fifos", 10), ("pipelines", 4)]
 )
@@ -99,6 +100,7 @@ def test_nobody_guesses_the_facts(name: str, most: int) -> None:
     assert found.most_common(1)[0][1] <= most
 
 
+@pytest.mark.sampled(2)
 @each_family
 def test_each_split_holds_out_what_it_says(family: LookingFamily) -> None:
     for split in family.splits:

@@ -69,6 +69,7 @@ SLOW = {"commuted", "reset value", "no reset"}
 """What other changes show too."""
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", [pytest.param(one, marks=[pytest.mark.slow] * (one in SLOW)) for one in CHANGES])
 async def test_what_yosys_finds(name: str, problem: Problem, provider: DockerSandboxes) -> None:
     before, after, expected = CHANGES[name]

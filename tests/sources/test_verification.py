@@ -59,6 +59,7 @@ async def scored(problem: Problem, text: str, provider: DockerSandboxes) -> Scor
         return await scorer.score(problem, {problem.targets[0]: text})
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_packages_own_need_nothing(kind: str, user_cache: Path) -> None:
     problems = load_problems(f"bundled+verify?kind={kind}")

@@ -64,7 +64,7 @@ LATE = ("an endless clock for a verdict", "a time-out for a verdict")
 QUICK = [attack.name for attack in ATTACKS if attack.control and attack.name not in LATE]
 
 
-@pytest.mark.sampled(6)
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "attack", [pytest.param(attack, id=attack.name, marks=[SLOW] * (attack.name not in QUICK)) for attack in ATTACKS]
 )
@@ -87,6 +87,7 @@ async def test_an_attack_beside_given_stimuli_earns_nothing(name: str, provider:
     assert golden.tests_passed == 0, "the reference cannot tell them apart either"
 
 
+@pytest.mark.slow
 async def test_a_checker_draws_no_number_from_its_names(provider: DockerSandboxes) -> None:
     problem = problem_of([WRONG] * 20, kind="checker")
     async with Scorer(provider) as scorer:
@@ -122,7 +123,7 @@ async def test_without_the_times_a_checker_counts_changes(provider: DockerSandbo
 CONTROLLED = [attack for attack in ATTACKS if attack.control]
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "attack",
     [pytest.param(one, id=one.name, marks=[SLOW] * (one.name not in QUICK)) for one in CONTROLLED],
@@ -174,7 +175,7 @@ async def test_an_honest_bench_kills_what_it_sees_and_no_twin(provider: DockerSa
     assert only_reset.tests_passed == 0
 
 
-@pytest.mark.sampled(4)
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize(
     "text",
     [

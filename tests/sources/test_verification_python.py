@@ -187,6 +187,7 @@ async def test_a_mutant_that_a_bench_waits_for_is_not_rejected_and_costs_no_othe
     assert [test.outcome for test in score.tests] == ["failed", "passed", "passed"]
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("name", [pytest.param(name, marks=() if name in QUICK else SLOW) for name in ATTACKS])
 async def test_an_attack_earns_nothing(name: str, provider: DockerSandboxes) -> None:
     score = await scored(provider, ATTACKS[name], [*TWINS.values(), RIGHT])
@@ -201,6 +202,7 @@ LONG = """if True:
 """A record of many changes of wide inputs."""
 
 
+@pytest.mark.slow
 async def test_a_record_that_is_too_long_for_all_runs_is_the_benchs_fault(provider: DockerSandboxes) -> None:
     problem = problem_of([*TWINS.values()] * 3, kind="cocotb")
     harness = {path: text.replace("input wire en", "input wire [127:0] en") for path, text in problem.harness.items()}
@@ -225,6 +227,7 @@ async def test_who_sleeps_loses_the_rest_and_the_clock_decides_for_no_cache(
             assert "does not end" in score.tests[0].name
 
 
+@pytest.mark.slow
 async def test_beside_the_hidden_design_an_attack_succeeds(provider: DockerSandboxes) -> None:
     """The control: the attack that looks for names inside of the design is one."""
     text, twin = bench("assert not hasattr(dut.trial_given, 'only_here')"), [TWINS["inverted"]]

@@ -104,6 +104,7 @@ async def test_reward_alone_improves_and_permuted_rewards_do_not(toy: Any, home:
     assert mean(control[-4:]) < mean(control[:4]) + 0.1
 
 
+@pytest.mark.sampled(1)
 @pytest.mark.parametrize("learning", ["kl_clip=1.0", "kl_top_k=24"])
 async def test_distillation_brings_the_kl_down(toy: Any, home: Path, learning: str) -> None:
     ran = await toy.run(

@@ -64,6 +64,7 @@ def test_there_are_enough_of_them() -> None:
 THEFTS = [attack for attack in ATTACKS if attack.walls]
 
 
+@pytest.mark.sampled(12)
 @pytest.mark.parametrize("attack", _rows(THEFTS, quick=lambda number: number == 0))
 async def test_a_theft_works_until_its_wall_stands(attack: Attack, shared_provider: SandboxProvider) -> None:
     """Quick: one of each class. That an attack works at all depends on the attack alone, which seldom changes."""
@@ -74,6 +75,7 @@ async def test_a_theft_works_until_its_wall_stands(attack: Attack, shared_provid
     assert stolen.violations == []
 
 
+@pytest.mark.sampled(28)
 @pytest.mark.parametrize("attack", [*_rows(THEFTS), *_rows([attack for attack in ATTACKS if not attack.walls])])
 async def test_an_attack_earns_nothing(attack: Attack, dense_scorer: Scorer) -> None:
     """Also what never worked, and no partial credit but that of the thief's module."""

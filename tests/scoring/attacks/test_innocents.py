@@ -294,6 +294,7 @@ async def test_errors_whose_number_fits_no_exit_status_are_errors(errors: int, s
 BUILD = f"iverilog -g2012 -s tb /src/tb.sv /code/{TARGET}"
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "run",
     [
@@ -331,6 +332,7 @@ async def test_a_testbench_writes_its_verdict_beside_waveforms(scorer: Scorer) -
     assert not (await scorer.score(problem, {TARGET: module(f"assign grant = 0;\n{waves}")})).passed
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize(
     "files",
     [
