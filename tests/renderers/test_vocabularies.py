@@ -67,7 +67,7 @@ def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, bu
     assert [file.name for file in empty_cache.iterdir()] == [path.name]
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # makes a tokenizer of 248,000 tokens twice
 @pytest.mark.sampled(1)
 @pytest.mark.parametrize("damage", ["cut", "empty", "bytes"])
 def test_a_damaged_copy_of_qwen3_5s_tokenizer_is_made_again(damage: str, empty_cache: Path, builds: list[int]) -> None:

@@ -52,7 +52,7 @@ def episode(member: Parameters) -> TextEpisode:
     return written_episode(mixture.start(FAMILY, specification), specification, FAMILY.design(member))
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # plays an episode with an agent's program
 @pytest.mark.docker
 async def test_a_conversation_is_that_of_a_real_episode(tokenizer: Any, tmp_path: Path) -> None:
     member = FAMILY.draw(random.Random(3), "combinations")
@@ -131,7 +131,7 @@ def test_a_separator_in_json_is_read_as_the_plain_one(plain: Any, tokenizer: Any
         torch.testing.assert_close(after[place], rows[sources].mean(0))
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # trains models twice
 def test_models_are_made_again_the_same(tmp_path: Path) -> None:
     recipe = {"student": Lessons(5, Mix(reference=0, feedback=0), Phase(2, 0.005, 0.001, batch=2))}
     for name in ("first", "second"):

@@ -39,7 +39,7 @@ from rtl_agent_gym.sources.making import VerificationMaker  # noqa: E402
 from rtl_agent_gym.sources.verification.derived import Findings, VerifyOptions, cases  # noqa: E402
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # makes a problem and grades three benches
 @pytest.mark.docker
 async def test_right_benches_pass_in_real_problems_and_habits_earn_little(
     provider: SandboxProvider, tmp_path: Path

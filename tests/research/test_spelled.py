@@ -327,7 +327,7 @@ def stopping_at(saves: int, save_pretrained: Callable[..., None]) -> Callable[..
     return stop
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # trains a model three times
 def test_a_recipe_that_is_stopped_while_it_saves_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from transformers import PretrainedConfig, PreTrainedTokenizerBase
 

@@ -27,7 +27,7 @@ print(json.dumps([int(code), printed.getvalue()]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # runs the tests of the contract once more
 def test_the_contract_and_its_own_tests_hold_for_an_ordinary_user() -> None:
     code, printed = run_as(SINGLE, TESTS, HOME="/tmp")
     assert code == 0, printed

@@ -144,7 +144,7 @@ def hogs() -> Problem:
     return plain.model_copy(update={"harness": {**plain.harness, **HOGS}})
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # processes of 700 MiB, on each provider
 async def test_without_a_control_group_who_ran_out_of_memory_is_unknown() -> None:
     async with DockerSandboxes() as provider, Scorer(provider, cache=None) as scorer:
         score = await scorer.score(hogs(), dict(hogs().golden or {}))

@@ -146,7 +146,7 @@ async def test_wrong_in_rare_cases_earns_nothing(provider: DockerSandboxes) -> N
     assert hidden_tests_pass(score), "the tests alone do not see it"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # runs a proof to its time limit
 @pytest.mark.docker
 async def test_without_a_complete_proof_nothing_is_earned(provider: DockerSandboxes) -> None:
     """A design that goes wrong after 2^32 cycles, which no proof reaches in its time; the time is cut for the test."""

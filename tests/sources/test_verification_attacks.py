@@ -87,7 +87,7 @@ async def test_an_attack_beside_given_stimuli_earns_nothing(name: str, provider:
     assert golden.tests_passed == 0, "the reference cannot tell them apart either"
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # simulates twenty designs
 async def test_a_checker_draws_no_number_from_its_names(provider: DockerSandboxes) -> None:
     problem = problem_of([WRONG] * 20, kind="checker")
     async with Scorer(provider) as scorer:

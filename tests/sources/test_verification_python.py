@@ -202,7 +202,7 @@ LONG = """if True:
 """A record of many changes of wide inputs."""
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # fills the record of every run
 async def test_a_record_that_is_too_long_for_all_runs_is_the_benchs_fault(provider: DockerSandboxes) -> None:
     problem = problem_of([*TWINS.values()] * 3, kind="cocotb")
     harness = {path: text.replace("input wire en", "input wire [127:0] en") for path, text in problem.harness.items()}
@@ -227,7 +227,7 @@ async def test_who_sleeps_loses_the_rest_and_the_clock_decides_for_no_cache(
             assert "does not end" in score.tests[0].name
 
 
-@pytest.mark.slow
+@pytest.mark.slow  # depends on the attack alone, which seldom changes
 async def test_beside_the_hidden_design_an_attack_succeeds(provider: DockerSandboxes) -> None:
     """The control: the attack that looks for names inside of the design is one."""
     text, twin = bench("assert not hasattr(dut.trial_given, 'only_here')"), [TWINS["inverted"]]
