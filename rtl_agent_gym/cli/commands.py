@@ -8,9 +8,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import inspect
 import io
 import math
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Sequence
@@ -92,11 +94,16 @@ def make_app(arguments: Sequence[str] = ()) -> typer.Typer:
         command = getattr(module, function)
         if isinstance(command, typer.Typer):
             for each in command.registered_commands:
-                each.cls = _Command
+                each.cls, each.help = _Command, _help(each.callback)
             made.add_typer(command, name=name)
         else:
-            made.command(name, cls=getattr(module, "COMMAND_CLASS", _Command))(command)
+            made.command(name, cls=getattr(module, "COMMAND_CLASS", _Command), help=_help(command))(command)
     return made
+
+
+def _help(command: object) -> str:
+    """The docstring with one line a paragraph: the terminal's width alone breaks lines."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
 
 
 def needed(arguments: Sequence[str]) -> list[str]:

@@ -171,6 +171,17 @@ def test_help_shows_how_a_revision_is_named(
     assert "owner/name@revision:file" in capsys.readouterr().out
 
 
+def test_only_the_terminals_width_breaks_a_paragraph_of_the_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "1000")
+    for command in (("score",), ("image", "build")):
+        assert ended(*command, "--help") == 0
+        text = capsys.readouterr().out.partition("╭")[0]
+        paragraphs = [line for line in text.splitlines() if line.strip() and "Usage" not in line]
+        assert all(line.rstrip().endswith(".") for line in paragraphs), text
+
+
 def test_help_of_train_lists_its_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert ended("train", "--help") == 0
     said = capsys.readouterr().out
