@@ -74,17 +74,8 @@ class Batches:
         if not problems:
             raise UsageError("a dataset needs at least one problem; the source is empty or the filters exclude all")
         self.problems, self.schedule = list(problems), schedule
-        self.problem_sampler: ProblemSampler
+        self.problem_sampler = SAMPLERS.get(schedule.order, EpochSampler)(self.problems, schedule, len(self))
         """Chooses the problems; save its `state` with a checkpoint, and restore it."""
-        match schedule.order:
-            case "difficulty":
-                self.problem_sampler = WideningSampler(self.problems, schedule.seed, len(self))
-            case "pass_rate":
-                self.problem_sampler = PassRateSampler(self.problems, schedule.seed)
-            case "edge":
-                self.problem_sampler = EdgeSampler(self.problems, schedule.seed)
-            case _:
-                self.problem_sampler = EpochSampler(self.problems, schedule.seed, schedule.order)
 
     def __len__(self) -> int:
         if self.schedule.batches is not None:
@@ -112,13 +103,16 @@ class ProblemSampler:
     This base class learns nothing.
     """
 
-    def __init__(self, problems: Sequence[Problem], seed: int, *learned: str) -> None:
-        self._problems, self._seed = list(problems), seed
-        self._learned: dict[str, dict[str, float]] = {name: {} for name in learned}
+    learned: tuple[str, ...] = ()
+    """What `learn` records of each problem."""
+
+    def __init__(self, problems: Sequence[Problem], schedule: Schedule, batches: int) -> None:
+        self._problems, self._schedule, self._batches = list(problems), schedule, batches
+        self._learned: dict[str, dict[str, float]] = {name: {} for name in self.learned}
 
     def _generator(self, number: int) -> np.random.Generator:
         """The generator of random numbers for a batch or an epoch."""
-        return np.random.default_rng([self._seed, number])
+        return np.random.default_rng([self._schedule.seed, number])
 
     def choose(self, index: int, size: int) -> list[Problem]:
         """The problems of a batch, counted from 0; some are repeated if there are fewer than `size`."""
@@ -133,17 +127,15 @@ class ProblemSampler:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Continue with a `state`."""
-        for name, values in self._learned.items():
-            values.clear()
-            values.update(state.get(name, {}))
+        self._learned = {name: dict(state.get(name, {})) for name in self.learned}
+
+    def _numbers(self, name: str, unknown: float) -> Any:
+        known = self._learned[name]
+        return np.array([known.get(problem.id, unknown) for problem in self._problems])
 
 
 class EpochSampler(ProblemSampler):
     """Every problem once per epoch, in the order ``shuffled``, ``curriculum`` or ``given``; learns nothing."""
-
-    def __init__(self, problems: Sequence[Problem], seed: int, order: Order) -> None:
-        super().__init__(problems, seed)
-        self._order = order
 
     def choose(self, index: int, size: int) -> list[Problem]:
         count, places = len(self._problems), range(index * size, (index + 1) * size)
@@ -152,19 +144,15 @@ class EpochSampler(ProblemSampler):
 
     def epoch(self, number: int) -> list[Problem]:
         """The problems in the order of an epoch, counted from 0."""
-        if self._order == "given":
+        if self._schedule.order == "given":
             return list(self._problems)
         places = self._generator(number).permutation(len(self._problems))
         shuffled = [self._problems[int(place)] for place in places]
-        return order_by_difficulty(shuffled) if self._order == "curriculum" else shuffled
+        return order_by_difficulty(shuffled) if self._schedule.order == "curriculum" else shuffled
 
 
 class WideningSampler(ProblemSampler):
     """Draws at first from the easiest problems, later from all of them; learns nothing."""
-
-    def __init__(self, problems: Sequence[Problem], seed: int, batches: int) -> None:
-        super().__init__(problems, seed)
-        self._batches = batches
 
     def choose(self, index: int, size: int) -> list[Problem]:
         pool = self.pool(index)
@@ -179,18 +167,16 @@ class WideningSampler(ProblemSampler):
 class PassRateSampler(ProblemSampler):
     """Draws in proportion to p · (1 − p) of a problem's running pass rate p."""
 
-    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
-        super().__init__(problems, seed, "pass_rates")
-        self._rates = self._learned["pass_rates"]
+    learned = ("pass_rates",)
 
     def choose(self, index: int, size: int) -> list[Problem]:
-        rates = np.array([self._rates.get(problem.id, 0.5) for problem in self._problems])
+        rates = self._numbers("pass_rates", 0.5)
         return draw(self._problems, rates * (1 - rates) + FLOOR, size, self._generator(index))
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
         if passed:
-            rate = sum(passed) / len(passed)
-            self._rates[problem] = MOMENTUM * self._rates.get(problem, rate) + (1 - MOMENTUM) * rate
+            rate, known = sum(passed) / len(passed), self._learned["pass_rates"]
+            known[problem] = MOMENTUM * known.get(problem, rate) + (1 - MOMENTUM) * rate
 
 
 class EdgeSampler(ProblemSampler):
@@ -200,17 +186,14 @@ class EdgeSampler(ProblemSampler):
     `PRIOR` episodes at the pass rate of the whole run.
     """
 
-    def __init__(self, problems: Sequence[Problem], seed: int) -> None:
-        super().__init__(problems, seed, "played", "passed")
-        self._played, self._passed = self._learned["played"], self._learned["passed"]
-        self._kept = 0.5 ** (1 / (HALF_LIFE * len(self._problems)))
+    learned = ("played", "passed")
 
     def choose(self, index: int, size: int) -> list[Problem]:
         generator = self._generator(index)
         # The pass rate of the run, with one pass and one failure added, so that it is never 0 or 1.
-        rate = (sum(self._passed.values()) + 1) / (sum(self._played.values()) + 2)
-        passed = np.array([self._passed.get(problem.id, 0.0) for problem in self._problems])
-        failed = np.array([self._played.get(problem.id, 0.0) for problem in self._problems]) - passed
+        rate = (sum(self._learned["passed"].values()) + 1) / (sum(self._learned["played"].values()) + 2)
+        passed = self._numbers("passed", 0.0)
+        failed = self._numbers("played", 0.0) - passed
         chosen: list[Problem] = []
         while len(chosen) < size:
             drawn = generator.beta(passed + PRIOR * rate, failed + PRIOR * (1 - rate))
@@ -219,11 +202,16 @@ class EdgeSampler(ProblemSampler):
         return chosen
 
     def learn(self, problem: str, passed: Sequence[float]) -> None:
-        for counts in (self._played, self._passed):
-            for known in counts:
-                counts[known] *= self._kept
-        self._played[problem] = self._played.get(problem, 0.0) + len(passed)
-        self._passed[problem] = self._passed.get(problem, 0.0) + sum(passed)
+        kept = 0.5 ** (1 / (HALF_LIFE * len(self._problems)))
+        for name, new in (("played", len(passed)), ("passed", sum(passed))):
+            counts = {known: count * kept for known, count in self._learned[name].items()}
+            self._learned[name] = counts | {problem: counts.get(problem, 0.0) + new}
+
+
+SAMPLERS: Mapping[str, type[ProblemSampler]] = {
+    "difficulty": WideningSampler, "pass_rate": PassRateSampler, "edge": EdgeSampler,
+}  # fmt: skip
+"""The samplers of the orders that are not divided into epochs."""
 
 
 def draw(pool: Sequence[Problem], weights: Any, size: int, generator: np.random.Generator) -> list[Problem]:
