@@ -78,7 +78,7 @@ class JsonService:
         self.url = ""
 
     async def __aenter__(self) -> JsonService:
-        app = web.Application(client_max_size=LARGEST, middlewares=[_without_pages])
+        app = web.Application(client_max_size=LARGEST, middlewares=[self._answered])
         app.router.add_post("/api/v1/forward_backward", self._train)
         app.router.add_post("/api/v1/asample", self._sample)
         app.router.add_post("/api/v1/retrieve_future", self._retrieve)
@@ -99,13 +99,8 @@ class JsonService:
 
     async def _train(self, request: web.Request) -> web.Response:
         message = pb.ForwardBackwardRequest()
-        try:
-            message.ParseFromString(await request.read())
-            body = training_request(message, sums=self._sums)
-        except DecodeError as error:
-            return _refused(f"the request is not one of the SDK's: {error}")
-        except UsageError as error:
-            return _refused(str(error))
+        message.ParseFromString(await request.read())
+        body = training_request(message, sums=self._sums)
         return await self._send(request, "forward" if message.forward_only else "forward_backward", json.dumps(body))
 
     async def _sample(self, request: web.Request) -> web.Response:
@@ -124,10 +119,8 @@ class JsonService:
         try:
             answer = await asyncio.wait_for(asking, PATIENCE)
         except TimeoutError:
-            return web.json_response({"type": "try_again", "queue_state": "active"})
-        except httpx.TransportError as error:
-            return _down(self._upstream, error)
-        if answer.status_code == 408:
+            answer = None
+        if answer is None or answer.status_code == 408:
             return web.json_response({"type": "try_again", "queue_state": "active"})
         if answer.status_code == 400:  # how these servers report a failed request; the SDK would retry it
             return web.json_response({"error": _detail(answer), "category": "server"})
@@ -147,7 +140,7 @@ class JsonService:
                 value = value.get(key, harmless) if isinstance(value, dict) else harmless
             if value != harmless:
                 name = ".".join(keys)
-                return _refused(
+                raise UsageError(
                     f"{name}={value} has no effect at {without_secrets(self._upstream)}; it can only be {harmless}"
                 )
         return await self._send(request, None, body)
@@ -156,20 +149,27 @@ class JsonService:
         path = request.rel_url.raw_path_qs if name is None else f"/api/v1/{name}"
         kept = {key: value for key, value in request.headers.items() if key.lower() in {"x-api-key", "authorization"}}
         kept["Content-Type"] = "application/json"
-        try:
-            answer = await self._client.request(request.method, self._upstream + path, content=body, headers=kept)
-        except httpx.TransportError as error:
-            return _down(self._upstream, error)
+        answer = await self._client.request(request.method, self._upstream + path, content=body, headers=kept)
         kind = answer.headers.get("Content-Type", "application/json").split(";")[0]
         return web.Response(status=answer.status_code, body=answer.content, content_type=kind)
 
+    @web.middleware
+    async def _answered(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Turn errors into answers, and refuse what a web page sends.
 
-@web.middleware
-async def _without_pages(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Refuse what a web page sends: a browser lets any page post to this machine, and names the page in ``Origin``."""
-    if "Origin" in request.headers:
-        return web.json_response({"detail": "requests of web pages are refused"}, status=403)
-    return await handler(request)
+        A browser lets any page post to this machine, and names the page in ``Origin``.
+        """
+        status, detail = 403, "requests of web pages are refused"
+        try:
+            if "Origin" not in request.headers:
+                return await handler(request)
+        except DecodeError as error:
+            status, detail = 422, f"the request is not one of the SDK's: {error}"
+        except UsageError as error:
+            status, detail = 422, str(error)
+        except httpx.TransportError as error:
+            status, detail = 503, f"{without_secrets(self._upstream)}: {error or type(error).__name__}"
+        return web.json_response({"detail": detail}, status=status)
 
 
 def training_request(message: pb.ForwardBackwardRequest, *, sums: bool) -> dict[str, Any]:
@@ -241,14 +241,6 @@ def _detail(answer: httpx.Response) -> str:
         return str(answer.json()["detail"])
     except (ValueError, KeyError, TypeError):
         return answer.text[:1000]
-
-
-def _refused(why: str) -> web.Response:
-    return web.json_response({"detail": why}, status=422)
-
-
-def _down(url: str, error: httpx.TransportError) -> web.Response:
-    return web.json_response({"detail": f"{without_secrets(url)}: {error or type(error).__name__}"}, status=503)
 
 
 async def _serve(options: argparse.Namespace) -> None:
