@@ -10,27 +10,21 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..errors import UsageError
-from .coded import CharacterTokenizer, bridged, id_list, library_engine
+from .coded import CodedDialect, coded_dialect, id_list
 from .families import ALIASES, FAMILIES, VARIANTS, Family, Variant
 from .protocol import ModelTurn, ToolCall
 from .vocabularies import Codec, printable
-
-if TYPE_CHECKING:
-    from renderers.base import Renderer as Engine
 
 _KEEP = {"thinking_retention": "all"}  # as in this package's own dialect
 _QWEN3 = Family(
     "qwen3", FAMILIES["qwen3_coder"].controls, ("<tool_call>", "</tool_call>"), argument=("", ""), options=_KEEP
 )
-_DIALECTS = {
-    "qwen3": (_QWEN3, Variant("qwen3")),
-    "qwen3_disable_thinking": (_QWEN3, Variant("qwen3", {"enable_thinking": False})),
-    "qwen3_instruct": (_QWEN3, Variant("qwen3")),
-    **{name: (FAMILIES[kind.family], kind) for name, kind in VARIANTS.items() if not FAMILIES[kind.family].name},
-}
+_QWEN3_VARIANTS = {name: Variant("qwen3") for name in ("qwen3", "qwen3_instruct")}
+_QWEN3_VARIANTS["qwen3_disable_thinking"] = Variant("qwen3", {"enable_thinking": False})
+_NAMES = {*_QWEN3_VARIANTS, *(name for name, kind in VARIANTS.items() if not FAMILIES[kind.family].name)}
 """Qwen3's, whose `Renderer` class supports only this package's tool, and those whose calls the library finds."""
 
 
@@ -57,12 +51,10 @@ class ChatDialect:
 
     def __init__(self, name: str, tokenizer: Any) -> None:
         self.name = ALIASES.get(name, name)
-        self._engine, self._characters = _made(self.name)
-        self._codec = Codec(tokenizer)
-        self._stops = tuple(map(chr, self._engine.get_stop_token_ids()))
-        self.stop = [
-            self._codec.control(text) for text in self._characters.pieces("".join(self._stops)) if text in self._codec
-        ]
+        self._coded, self._codec = _find(self.name), Codec(tokenizer)
+        self._characters = self._coded.characters
+        stops = self._characters.pieces("".join(self._coded.stops))
+        self.stop = [self._codec.control(text) for text in stops if text in self._codec]
         """Ids at which sampling stops."""
 
     def opening(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]]) -> str:
@@ -71,7 +63,7 @@ class ChatDialect:
         Raises `UsageError` if the family's template does not support these messages, such as a second system message.
         """
         try:
-            found = self._engine.render_ids(
+            found = self._coded.engine.render_ids(
                 self._messages(messages, ()), tools=self._protected(list(tools)) or None, add_generation_prompt=True
             )
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
@@ -92,7 +84,7 @@ class ChatDialect:
         whose calls contain the tool names for the results.
         """
         added = self._messages(messages, before)
-        return bridged(self._engine, prompt, turn, added, self._protected(list(tools)) or None)
+        return self._coded.bridge(prompt, turn, added, self._protected(list(tools)) or None)
 
     def ids(self, coded: str) -> list[int]:
         return self._codec.encode(self._characters.pieces(coded))
@@ -105,14 +97,14 @@ class ChatDialect:
 
         A call that cannot be parsed becomes text. Nothing that a model writes raises an exception.
         """
-        end = next((place for place, char in enumerate(turn) if char in self._stops), None)
+        turn, ended = self._coded.until_stop(turn)
 
         def written(coded: str) -> str:
             return printable(self._characters.written(coded))  # agents cannot send lone surrogates back
 
         try:
-            ids, tools_ = self._characters.ids_of_turn(turn[:end]), self._protected(list(tools)) or None
-            found = self._engine.parse_response(ids, tools=tools_, prompt_ids=id_list(prompt))
+            ids, tools_ = self._characters.ids_of_turn(turn), self._protected(list(tools)) or None
+            found = self._coded.engine.parse_response(ids, tools=tools_, prompt_ids=id_list(prompt))
             calls, texts = [], [written(found.content)]
             for call in found.tool_calls:
                 arguments = _with_texts(call.arguments, self._characters.written)
@@ -123,9 +115,9 @@ class ChatDialect:
                 else:
                     texts.append(written(call.raw))
         except (AttributeError, LookupError, RecursionError, TypeError, ValueError):  # unusual JSON or tools
-            return ModelTurn(text=written(turn[:end])), end is not None
+            return ModelTurn(text=written(turn)), ended
         text = "\n".join(filter(None, texts))
-        return ModelTurn(written(found.reasoning_content or ""), text, tuple(calls)), end is not None
+        return ModelTurn(written(found.reasoning_content or ""), text, tuple(calls)), ended
 
     def _messages(self, messages: Sequence[Mapping[str, Any]], before: Sequence[Mapping[str, Any]]) -> list[Any]:
         names = {
@@ -160,7 +152,7 @@ def _with_texts(value: Any, change: Callable[[str], str]) -> Any:
 
 def check_dialect(name: str) -> None:
     """Raise `UsageError` if there is no such dialect, or if it does not support third-party agents."""
-    _made(ALIASES.get(name, name))
+    _find(ALIASES.get(name, name))
 
 
 def text_of(message: Mapping[str, Any]) -> str:
@@ -188,11 +180,9 @@ def _with_object(call: Mapping[str, Any]) -> dict[str, Any]:
 
 
 @cache
-def _made(name: str) -> tuple[Engine, CharacterTokenizer]:
-    if name not in _DIALECTS:
+def _find(name: str) -> CodedDialect:
+    if name not in _NAMES:
         raise UsageError(
-            f"renderer {name!r} cannot hold conversations of other agents; choose one of {', '.join(sorted(_DIALECTS))}"
+            f"renderer {name!r} cannot hold conversations of other agents; choose one of {', '.join(sorted(_NAMES))}"
         )
-    family, variant = _DIALECTS[name]
-    tokenizer = CharacterTokenizer(family.controls, variant.model)
-    return library_engine(family, variant.options, tokenizer), tokenizer
+    return CodedDialect(name, _QWEN3, _QWEN3_VARIANTS[name]) if name in _QWEN3_VARIANTS else coded_dialect(name)

@@ -10,18 +10,17 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property, lru_cache
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError, importing
-from .families import FAMILIES, VARIANTS, Family
+from .families import FAMILIES, VARIANTS, Family, Variant
 from .protocol import TOOL, TOOL_ARGUMENT, TOOL_NAME
 from .vocabularies import Control, Piece, printable
 
 if TYPE_CHECKING:
     from renderers.base import ParsedResponse, ParsedToolCall
-    from renderers.base import Renderer as Engine
 
 FIRST_CONTROL, FIRST_BODY, FIRST_ESCAPE = 0xD800, 0xDB00, 0xDC00
 """First surrogates (valid text has none) for control tokens, for the bodies in `CodedDialect.shape`, and for the first
@@ -109,7 +108,7 @@ class CookbookEngine:
     Raises `UsageError` if tinker-cookbook is not installed, or this version has no such renderer.
     """
 
-    def __init__(self, name: str, tokenizer: CharacterTokenizer) -> None:
+    def __init__(self, name: str, family: Family, tokenizer: CharacterTokenizer) -> None:
         needs = f"renderer {name!r} needs the package tinker-cookbook: pip install 'rtl-agent-gym[train]'"
         with importing(needs), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about the version of transformers, whose tokenizers are not used
@@ -119,7 +118,7 @@ class CookbookEngine:
             self._renderer: Any = renderers.get_renderer(name, tokenizer)  # type: ignore[arg-type]
         except (RendererError, ValueError) as error:
             raise UsageError(f"this version of tinker-cookbook has no renderer {name!r}: update it") from error
-        self._family, self._tokenizer = FAMILIES[VARIANTS[name].family], tokenizer
+        self._family, self._tokenizer = family, tokenizer
 
     def get_stop_token_ids(self) -> list[int]:
         return [self._tokenizer.convert_tokens_to_ids(stop) for stop in dict.fromkeys(self._family.stops)]
@@ -217,43 +216,26 @@ def _converted(message: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def library_engine(family: Family, options: Mapping[str, Any], characters: CharacterTokenizer) -> Engine:
-    """The library's renderer of a family. Raises `UsageError` if the library is not installed."""
-    with importing(f"dialect {family.config!r} needs the package renderers: pip install renderers"):
-        from renderers import configs
-        from renderers.base import create_renderer
-    kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
-    return create_renderer(characters, kinds[family.config](**family.options, **options))
-
-
-def bridged(
-    engine: Engine | CookbookEngine, prompt: str, turn: str, messages: list[Any], tools: list[Any] | None
-) -> str | None:
-    """The coded text after a turn, up to where the model writes next; None if the library cannot continue it."""
-    found = engine.bridge_to_next_turn(id_list(prompt), id_list(turn), messages, tools=tools)
-    if found is None:
-        return None
-    before, after = prompt + turn, "".join(map(chr, found.token_ids))
-    return after[len(before) :] if after.startswith(before) else None
-
-
 class CodedDialect:
-    """A dialect of `families.VARIANTS`, whose methods take and return coded text.
+    """A variant of a family, with methods that take and return coded text.
 
     Raises `UsageError` if a package that the variant needs is not installed or too old.
     """
 
-    def __init__(self, name: str) -> None:
-        variant = VARIANTS[name]
-        self.family = FAMILIES[variant.family]
-        self.characters = CharacterTokenizer(self.family.controls, variant.model)
-        self._name, self._variant = name, variant
-        self._engine: Engine | CookbookEngine
-        if self.family.config == "cookbook":
-            self._engine = CookbookEngine(name, self.characters)
+    def __init__(self, name: str, family: Family, variant: Variant) -> None:
+        self._name, self.family, self._variant = name, family, variant
+        self.characters = CharacterTokenizer(family.controls, variant.model)
+        self.engine: Any
+        """The library's renderer, or a `CookbookEngine`."""
+        if family.config == "cookbook":
+            self.engine = CookbookEngine(name, family, self.characters)
         else:
-            self._engine = library_engine(self.family, variant.options, self.characters)
-        self.stops = tuple(map(chr, self._engine.get_stop_token_ids()))
+            with importing(f"dialect {family.config!r} needs the package renderers: pip install renderers"):
+                from renderers import configs
+                from renderers.base import create_renderer
+            kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
+            self.engine = create_renderer(self.characters, kinds[family.config](**family.options, **variant.options))
+        self.stops = tuple(map(chr, self.engine.get_stop_token_ids()))
 
     @cached_property
     def prompt(self) -> str:
@@ -276,7 +258,7 @@ class CodedDialect:
         """The opening with this system message and request, which must be `protected`."""
         messages = [{"role": "system", "content": system}] if system else []
         messages.append({"role": "user", "content": user})
-        ids = self._engine.render_ids(messages, tools=[TOOL] if tool else None, add_generation_prompt=True)
+        ids = self.engine.render_ids(messages, tools=[TOOL] if tool else None, add_generation_prompt=True)
         return "".join(map(chr, ids))
 
     def parse(self, turn: str) -> ParsedResponse:
@@ -284,11 +266,11 @@ class CodedDialect:
         from renderers.base import ParsedResponse, ParsedToolCall, ToolCallParseStatus
 
         # The library takes quadratic time for a turn in DeepSeek's markup.
-        if self.family.name or isinstance(self._engine, CookbookEngine):
+        if self.family.name or isinstance(self.engine, CookbookEngine):
             return parse_tags(self.family, self.characters, turn, self.prompt)
         try:
             ids = self.characters.ids_of_turn(turn)
-            return self._engine.parse_response(ids, tools=[TOOL], prompt_ids=id_list(self.prompt))
+            return self.engine.parse_response(ids, tools=[TOOL], prompt_ids=id_list(self.prompt))
         except (RecursionError, ValueError):  # JSON nested too deeply, or with too long a number: a broken call
             broken = ParsedToolCall(turn, status=ToolCallParseStatus.MALFORMED_STRUCTURE, token_span=(0, len(turn)))
             return ParsedResponse("", tool_calls=[broken])
@@ -325,8 +307,16 @@ class CodedDialect:
         return extension if stopped else stop + extension
 
     def _bridge(self, turn: str, replies: Sequence[dict[str, Any]]) -> str | None:
-        engine = coded_dialect(self._variant.extends or self._name)._engine
-        return bridged(engine, self.prompt, turn, list(replies), [TOOL])
+        extending = coded_dialect(self._variant.extends) if self._variant.extends else self
+        return extending.bridge(self.prompt, turn, list(replies), [TOOL])
+
+    def bridge(self, prompt: str, turn: str, messages: list[Any], tools: list[Any] | None) -> str | None:
+        """The coded text after a turn, up to where the model writes next; None if the library cannot continue it."""
+        found = self.engine.bridge_to_next_turn(id_list(prompt), id_list(turn), messages, tools=tools)
+        if found is None:
+            return None
+        before, after = prompt + turn, "".join(map(chr, found.token_ids))
+        return after[len(before) :] if after.startswith(before) else None
 
     def _rendered_extension(self, replies: Sequence[dict[str, Any]]) -> str:
         """The text after a turn with as many calls as there are results, taken from a full rendering."""
@@ -341,7 +331,7 @@ class CodedDialect:
             if self.prompt_thinks:
                 turn["reasoning_content"] = "-"
         messages: Any = [{"role": "user", "content": "-"}, turn, *replies]
-        rendered = "".join(map(chr, self._engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)))
+        rendered = "".join(map(chr, self.engine.render_ids(messages, tools=[TOOL], add_generation_prompt=True)))
         stop = self.characters.coded(self.family.stops[0 if "tool_calls" in turn else 1])
         return rendered[rendered.index(stop, rendered.rindex(mark)) + 1 :]
 
@@ -367,8 +357,8 @@ class CodedDialect:
         """An assistant message as the model writes it, with the token that ends the turn."""
         request: dict[str, Any] = {"role": "user", "content": "-"}
         messages: Any = [request, {"role": "assistant", **message}]
-        rendered = "".join(map(chr, self._engine.render_ids(messages, tools=[TOOL])))
-        prompt = "".join(map(chr, self._engine.render_ids(messages[:1], tools=[TOOL], add_generation_prompt=True)))
+        rendered = "".join(map(chr, self.engine.render_ids(messages, tools=[TOOL])))
+        prompt = "".join(map(chr, self.engine.render_ids(messages[:1], tools=[TOOL], add_generation_prompt=True)))
         if not rendered.startswith(prompt):
             raise UsageError(f"renderer {self._name!r} cannot render this assistant message")
         turn = rendered[len(prompt) :]
@@ -398,8 +388,10 @@ class CodedDialect:
         return turn
 
 
-coded_dialect = cache(CodedDialect)
-"""The dialect of a variant, one object per process."""
+@cache
+def coded_dialect(name: str) -> CodedDialect:
+    """The dialect of `families.VARIANTS` with this name, one object per process."""
+    return CodedDialect(name, FAMILIES[VARIANTS[name].family], VARIANTS[name])
 
 
 def call_id(number: int) -> str:

@@ -200,12 +200,6 @@ class LibraryRenderer(Renderer):
         before, stopped = self._coded.until_stop(coded[position:])
         return self._characters.written(coded[:position] + before), stopped
 
-    def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
-        """See `Renderer.until_stop`. A family may have several stop tokens."""
-        stops = set(self.stop)
-        end = next((place for place, id_ in enumerate(ids) if id_ in stops), None)
-        return list(ids[:end]), end is not None
-
     def _coded_ids(self, ids: Sequence[int]) -> str:
         return self._characters.from_pieces(self.codec.pieces(ids))
 

@@ -184,9 +184,10 @@ class Renderer(ABC):
         return printable(self.codec.decode(ids))
 
     def until_stop(self, ids: Sequence[int]) -> tuple[list[int], bool]:
-        """The ids before the first `END`, and whether `END` was found."""
-        end, ids = self.codec.control(self.END), list(ids)
-        return (ids[: ids.index(end)], True) if end in ids else (ids, False)
+        """The ids before the first stop token, and whether there is one."""
+        stops = set(self.stop)
+        end = next((place for place, id_ in enumerate(ids) if id_ in stops), None)
+        return list(ids[:end]), end is not None
 
     def text_until_stop(self, text: str) -> tuple[str, bool]:
         """`until_stop` for text. A family whose calls may quote the stop token overrides this."""
