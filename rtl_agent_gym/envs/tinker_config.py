@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache, partial
 from pathlib import Path
@@ -156,26 +156,20 @@ def register_tokenizers() -> None:
     """Register tokenizers of Qwen3 to Qwen3.8 and GPT-OSS with tinker-cookbook, unless they are registered already."""
     from tinker_cookbook import tokenizer_utils
 
-    makers = dict.fromkeys(QWEN_MODELS, _qwen) | dict.fromkeys(GPT_OSS_MODELS, HarmonyTokenizer)
-    for name, make in makers.items():
+    for name in (*QWEN_MODELS, *GPT_OSS_MODELS):
         if not tokenizer_utils.is_tokenizer_registered(name):
-            tokenizer_utils.register_tokenizer(name, partial(_load, name, make))
+            tokenizer_utils.register_tokenizer(name, partial(_load, name))
 
 
 @cache
-def _load(name: str, make: Callable[[str], Any]) -> Any:
+def _load(name: str) -> Any:
     from huggingface_hub import try_to_load_from_cache
-    from transformers import AutoTokenizer
-
-    if not isinstance(try_to_load_from_cache(name, "tokenizer.json"), str):
-        return make(name)
-    return AutoTokenizer.from_pretrained(name)
-
-
-def _qwen(name: str) -> Any:
     from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-    found = published_tokenizer(name)
+    is_cached = isinstance(try_to_load_from_cache(name, "tokenizer.json"), str)
+    if name in GPT_OSS_MODELS and not is_cached:
+        return HarmonyTokenizer(name)
+    found = None if is_cached else published_tokenizer(name)
     if found is None:
         return AutoTokenizer.from_pretrained(name)
     tokenizer: Any = PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
