@@ -191,9 +191,6 @@ class RemoteGrader:
                 )  # fmt: skip
         return score.model_copy(update={"retries": retries.count}) if retries.count else score
 
-    async def prepare(self, problem: Problem) -> None:
-        """Does nothing: machines keep scoring sandboxes ready from their first grading on."""
-
 
 class ClusterRuntime(Runtime):
     """The runtime of a loop whose episodes use sandboxes on a cluster; for `episodes.runtime.using`.
