@@ -19,11 +19,9 @@ from .protocol import ModelTurn, ToolCall
 from .vocabularies import Codec, printable
 
 _KEEP = {"thinking_retention": "all"}  # as in this package's own dialect
-_QWEN3 = Family(
-    "qwen3", FAMILIES["qwen3_coder"].controls, ("<tool_call>", "</tool_call>"), argument=("", ""), options=_KEEP
-)
-_QWEN3_VARIANTS = {name: Variant("qwen3") for name in ("qwen3", "qwen3_instruct")}
-_QWEN3_VARIANTS["qwen3_disable_thinking"] = Variant("qwen3", {"enable_thinking": False})
+_QWEN3 = Family("qwen3", FAMILIES["qwen3_coder"].controls, ("<tool_call>", "</tool_call>"), argument=("", ""))
+_QWEN3_VARIANTS = {name: Variant("qwen3", _KEEP) for name in ("qwen3", "qwen3_instruct")}
+_QWEN3_VARIANTS["qwen3_disable_thinking"] = Variant("qwen3", _KEEP | {"enable_thinking": False})
 _NAMES = {*_QWEN3_VARIANTS, *(name for name, kind in VARIANTS.items() if not FAMILIES[kind.family].name)}
 """Qwen3's, whose `Renderer` class supports only this package's tool, and those whose calls the library finds."""
 

@@ -234,7 +234,7 @@ class CodedDialect:
                 from renderers import configs
                 from renderers.base import create_renderer
             kinds = {kind.model_fields["name"].default: kind for kind in configs.BaseRendererConfig.__subclasses__()}
-            self.engine = create_renderer(self.characters, kinds[family.config](**family.options, **variant.options))
+            self.engine = create_renderer(self.characters, kinds[family.config](**variant.options))
         self.stops = tuple(map(chr, self.engine.get_stop_token_ids()))
 
     @cached_property

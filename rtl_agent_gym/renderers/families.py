@@ -46,8 +46,6 @@ class Family:
     """The text that opens the section of all calls, if this package finds them."""
     one_call: bool = False
     """Whether a turn has at most one call."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """Further fields of the library's configuration."""
 
 
 _CHATML = ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<think>", "</think>", "<tool_call>", "</tool_call>")
