@@ -3,13 +3,15 @@
 The losses are those of Tinker's service, each summed over all tokens.
 
 A checkpoint is a folder with the weights, the name of the base model, and optionally the optimizer. Weights are saved
-in the format of transformers (all weights) or of peft (adapters), so they can be read without this package.
+in the format of transformers (all weights) or of peft (adapters), so they can be read without this package. Most bytes
+that a disk damages would be other valid weights, so a checkpoint has a checksum of each file.
 """
 
 from __future__ import annotations
 
 import copy
 import errno
+import hashlib
 import json
 import os
 import pickle
@@ -182,13 +184,15 @@ class Training:
                 else:
                     self.module.save_pretrained(scratch)
                     self.base.tokenizer.save_pretrained(scratch)
-            metadata = {"base_model": self.base.path, "lora": {"rank": self.rank}}
-            (scratch / METADATA).write_text(json.dumps(metadata, indent=1) + "\n")
             if optimizer:
                 torch.save(self._optimizer.state_dict(), scratch / OPTIMIZER)
                 if self._copies:
                     saved = {name: master.detach().contiguous().cpu() for name, master in self._copies.items()}
                     save_file(saved, scratch / MASTERS)
+            files = sorted(file for file in scratch.rglob("*") if file.is_file())
+            digests = {str(file.relative_to(scratch)): _digest(file) for file in files}
+            metadata = {"base_model": self.base.path, "lora": {"rank": self.rank}, "sha256": digests}
+            (scratch / METADATA).write_text(json.dumps(metadata, indent=1) + "\n")
         return str(folder)
 
     def _check_weights(self) -> None:
@@ -278,11 +282,23 @@ def _reading(path: str, *more: type[Exception]) -> Iterator[None]:
         ) from error
 
 
+def _digest(file: Path) -> str:
+    with file.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
 def read_metadata(path: str) -> tuple[str, int]:
-    """The name of a checkpoint's base model, and its LoRA rank. Raises `UsageError` if they cannot be read."""
+    """The name of a checkpoint's base model, and its LoRA rank.
+
+    Raises `UsageError` if they cannot be read, or if a file differs from what was saved.
+    """
     with _reading(path):
         metadata = json.loads((Path(path) / METADATA).read_text())
-        return str(metadata["base_model"]), int(metadata["lora"]["rank"])
+        found = str(metadata["base_model"]), int(metadata["lora"]["rank"])
+        for name, digest in dict(metadata.get("sha256", {})).items():  # earlier versions recorded none
+            if (file := Path(path) / name).is_file() and _digest(file) != digest:
+                raise ValueError(f"{name} has changed since it was saved")
+        return found
 
 
 def load_checkpoint(store: ModelStore, path: str) -> tuple[Base, int, Any]:

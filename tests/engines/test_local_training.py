@@ -21,7 +21,7 @@ from rtl_agent_gym.engines.config import LocalEngineConfig
 from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.requests import context_length
-from rtl_agent_gym.engines.training import MASTERS, score
+from rtl_agent_gym.engines.training import MASTERS, METADATA, score
 from rtl_agent_gym.errors import UsageError
 
 from .conftest import KINDS, datum, make_model, model_of, prompt_of, save_beside_tokenizer, step
@@ -458,6 +458,30 @@ async def test_a_checkpoint_that_was_not_copied_whole_is_one_clear_error(
     file.write_bytes(data[: int(size * len(data))])
     with pytest.raises(UsageError, match=r"^log_path: the checkpoint at .*start' is damaged or was not copied "):
         await engine.trainer(str(model_path), 4, 0, state, optimizer=True)
+    await engine.close("success")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+async def test_a_checkpoint_with_one_wrong_bit_is_one_clear_error(tmp_path: Path, model_path: Path, dtype: str) -> None:
+    """Such weights are as valid as the right ones, and so is the optimizer's state."""
+    engine = local_engine(LocalEngineConfig(checkpoint_dir=tmp_path / "checkpoints", dtype=dtype))
+    trainer = await engine.trainer(str(model_path), 0, 0, None, optimizer=False)
+    await step(trainer, [datum(prompt_of(20))], 1e-3)
+    states = [Path((await trainer.save_state("start")).path), Path((await trainer.save_weights_for_sampler("s")).path)]
+    files = [file for state in states for file in sorted(state.iterdir()) if file.name != METADATA]
+    assert {"model.safetensors", "optimizer.pt", "config.json"} <= {file.name for file in files}
+    for file in files:
+        whole = file.read_bytes()
+        file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
+        with pytest.raises(
+            UsageError, match=rf"is damaged .*\({file.name} has changed since it was saved\); restore it"
+        ):
+            if file.parent == states[0]:
+                await engine.trainer(str(model_path), 0, 0, str(states[0]), optimizer=True)
+            else:
+                await engine.sampler(str(states[1]))
+        file.write_bytes(whole)
+    await engine.trainer(str(model_path), 0, 0, str(states[0]), optimizer=True)
     await engine.close("success")
 
 
