@@ -473,13 +473,10 @@ async def test_a_checkpoint_with_one_wrong_bit_is_one_clear_error(tmp_path: Path
     for file in files:
         whole = file.read_bytes()
         file.write_bytes(whole[:-9] + bytes([whole[-9] ^ 1]) + whole[-8:])
-        with pytest.raises(
-            UsageError, match=rf"is damaged .*\({file.name} has changed since it was saved\); restore it"
-        ):
-            if file.parent == states[0]:
-                await engine.trainer(str(model_path), 0, 0, str(states[0]), optimizer=True)
-            else:
-                await engine.sampler(str(states[1]))
+        trains, path = file.parent == states[0], str(file.parent)
+        opened = engine.trainer(str(model_path), 0, 0, path, optimizer=True) if trains else engine.sampler(path)
+        with pytest.raises(UsageError, match=rf"is damaged .*\({file.name} has changed since it was saved\); restore"):
+            await opened
         file.write_bytes(whole)
     await engine.trainer(str(model_path), 0, 0, str(states[0]), optimizer=True)
     await engine.close("success")

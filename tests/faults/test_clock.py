@@ -19,7 +19,8 @@ from .moments import Moment
 from .processes import EVAL, lines, started, transcripts, wait_for
 
 PACKAGE = Path(rtl_agent_gym.__file__).parent
-WALL = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
+WALL = {("datetime", "now"), ("datetime", "utcnow"), ("date", "today")}
+WALL |= {("time", name) for name in ("time", "time_ns", "clock_gettime", "clock_gettime_ns")}
 ALLOWED = {
     "transcripts.py",  # when an event was recorded
     "policies/chat_answers.py",  # a service's Retry-After may be a date; the wait has an upper bound

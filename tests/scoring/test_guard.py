@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getopt
+import os
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -13,7 +14,7 @@ from rtl_agent_gym.problems import Problem
 from rtl_agent_gym.sandboxes import SandboxProvider, SandboxSpec
 from rtl_agent_gym.scoring import Scorer
 from rtl_agent_gym.scoring.grader import compiled as tables
-from rtl_agent_gym.scoring.grader import options_files, sources
+from rtl_agent_gym.scoring.grader import measures, options_files, sources
 from rtl_agent_gym.scoring.grader.compiled import check_vvp
 from rtl_agent_gym.scoring.grader.connections import benches_files, benches_with_files
 from rtl_agent_gym.scoring.grader.guard import compiled_design, run_iverilog
@@ -22,6 +23,8 @@ from tests.counters import counted
 
 from .conftest import EMPTY, ENV, GOLDEN, HEADER, TARGET, inside, make_problem
 
+MOMENT = 1_700_000_000_000_000_000
+"""A time of a file, in nanoseconds."""
 FORGED = "<testsuites><testsuite name='all' package='all'><testcase name='a' classname='b'/></testsuite></testsuites>"
 
 
@@ -551,3 +554,23 @@ async def test_the_simulator_opens_files_by_no_other_way(provider: SandboxProvid
     assert {name for name in found if "filebuf" in name and "open" in name} == {
         "_ZNSt13basic_filebufIcSt11char_traitsIcEE4openEPKcSt13_Ios_Openmode"
     }
+
+
+@pytest.mark.parametrize("later", [MOMENT - 10**18, MOMENT, MOMENT + 1])
+def test_files_that_changed_in_a_grading_are_known_whatever_the_clock_says(
+    later: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The clock may be set at any time, also back to before the submission, or between its files and the grading."""
+    submitted, latest, copy = (tmp_path / name for name in ("a.sv", "b.sv", "tb.sv"))
+    changed = {submitted: MOMENT + 10**18, latest: MOMENT, copy: later, tmp_path: MOMENT}
+    for name in ("stat", "lstat"):
+        monkeypatch.setattr(os, name, lambda path: Mock(st_ctime_ns=changed[Path(path)]))
+    submitted.touch()
+    latest.touch()
+    found = measures.times_of([str(tmp_path)], str(tmp_path))
+    copy.touch()
+    monkeypatch.setattr(tables, "times", frozenset(found))
+    monkeypatch.setattr(sources, "EDITABLE", (str(tmp_path),))
+    assert sources.is_as_submitted(str(submitted))
+    assert not sources.is_as_submitted(str(copy))
+    assert not sources.is_as_submitted(str(latest)), "in the moment in which a service may begin"

@@ -35,7 +35,7 @@ class Listener:
         for left in (self.until, 99):
             connection, _ = self.socket.accept()
             with connection, connection.makefile("rwb") as stream:
-                stream.write(b'{"settings": {}, "seed": 1, "named": [], "began": 0}\n')
+                stream.write(b'{"settings": {}, "seed": 1, "named": [], "times": []}\n')
                 stream.flush()
                 for _, line in zip(range(left), stream, strict=False):
                     self.heard.append(json.loads(line))

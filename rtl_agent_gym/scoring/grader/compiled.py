@@ -56,8 +56,8 @@ def _others(folder: str, named: Sequence[str]) -> list[str]:
     return [other for path in entries if path not in inside for other in _others(path, inside)]
 
 
-began = 1 << 64
-"""When the grading began (`Greeting`). Later changes to files are the harness's."""
+times: frozenset[int] | None = None
+"""When the submitted files were last changed (`Greeting`). Other changes are the harness's. None: there are none."""
 
 
 def open_checkout() -> None:

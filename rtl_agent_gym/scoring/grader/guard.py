@@ -242,7 +242,7 @@ def main() -> None:
     except OSError as error:
         print(f"rtl-agent-gym: {name} is not run, as nobody supervises it ({error})", file=sys.stderr)
         sys.exit(REFUSED)
-    compiled.began = line.began
+    compiled.times = frozenset(line.times)
     if line.settings.get("checkout"):
         open_checkout()
     {"vvp": run_vvp, "iverilog": run_iverilog, "verilator": run_verilator}[name](line, arguments)

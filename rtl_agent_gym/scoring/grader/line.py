@@ -35,7 +35,7 @@ class Line:
             self.close()
             raise
         self.settings, self.seed, self.named = greeting["settings"], greeting["seed"], greeting["named"]
-        self.began = greeting["began"]
+        self.times = greeting["times"]
 
     def send(self, message: Message) -> None:
         """Send a message, and wait for the supervisor's acknowledgement."""

@@ -1,6 +1,6 @@
-"""Measurements of a grading: its memory, and time in which the machine did not run it.
+"""Measurements of a grading: its memory, time in which the machine did not run it, and when files were changed.
 
-From them, ``scoring/blame.py`` decides what a design may have caused.
+From the first two, ``scoring/blame.py`` decides what a design may have caused.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import resource
 import selectors
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .messages import Memory
 
@@ -63,6 +63,18 @@ def _number(path: str) -> int:
         text = stream.read().strip()
         return int(text) if text.isdigit() else 0  # "max" is no limit
     return 0
+
+
+def times_of(folders: Sequence[str], other: str) -> list[int]:
+    """The different ``st_ctime_ns`` of all files below some folders.
+
+    Later changes have other times, even if the clock is set in between. The present moment, that of touching `other`,
+    is left out, since a file may still be changed in it.
+    """
+    os.utime(other)
+    now = os.stat(other).st_ctime_ns
+    paths = (f"{at}/{name}" for folder in folders for at, _, names in os.walk(folder) for name in names)
+    return sorted({os.lstat(path).st_ctime_ns for path in paths} - {now})
 
 
 class Waits:

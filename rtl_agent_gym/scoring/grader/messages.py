@@ -31,8 +31,8 @@ class Greeting(TypedDict):
     """The seed of the next simulation's random stimuli."""
     named: list[str]
     """Files that the harness named in parameters of designs, and what `connections.benches_with_files` found."""
-    began: int
-    """When the grading began, in nanoseconds, by the clock of the times of files."""
+    times: list[int]
+    """When the submitted files were last changed (``st_ctime_ns``)."""
 
 
 class Checked(TypedDict):

@@ -272,7 +272,7 @@ def _is_submitted(path: str) -> bool:
 
 def is_as_submitted(path: str) -> bool:
     """Whether a file in a folder of submitted files has not changed since the grading began."""
-    return below(path, EDITABLE) and os.stat(path).st_ctime_ns < compiled.began
+    return below(path, EDITABLE) and (compiled.times is None or os.stat(path).st_ctime_ns in compiled.times)
 
 
 def _beside_hidden(path: str) -> bytes | None:

@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Callable
 
-from . import bounds, warm
+from . import bounds, compiled, warm
 from .children import ChildProcess
 from .line import OK, SOCKET, encode
-from .measures import MOST_ADDED, POLL_SECONDS, Waits, memory
+from .measures import MOST_ADDED, POLL_SECONDS, Waits, memory, times_of
 from .messages import GradingRequest, Message, Report, ServiceReport, ServiceRequest
 from .tracing import Tracer
 
@@ -32,8 +32,6 @@ SCRATCH = ("/tmp", "/rundir")
 FOLDERS = ("/code/rtl", "/code/verif", "/code/docs", "/code/rundir")
 """Folders that exist for every harness, empty or not."""
 _SET_CHILD_SUBREAPER = 36
-_CLOCK_REALTIME_COARSE = 5
-"""The clock of the times of files."""
 
 
 class LineConnection:
@@ -42,7 +40,7 @@ class LineConnection:
     def __init__(self, supervisor: Supervisor, connection: socket.socket) -> None:
         self.supervisor, self.connection, self.received = supervisor, connection, b""
         settings, named = supervisor.request["settings"], list(supervisor.named)
-        self._send(encode({"settings": settings, "seed": supervisor.seed, "named": named, "began": supervisor.began}))
+        self._send(encode({"settings": settings, "seed": supervisor.seed, "named": named, "times": supervisor.times}))
         supervisor.selector.register(connection, selectors.EVENT_READ, self.read)
 
     def _send(self, data: bytes) -> None:
@@ -69,7 +67,8 @@ class Supervisor:
 
     def __init__(self, request: GradingRequest, tracer: Tracer) -> None:
         self.request, self.tracer = request, tracer
-        self.began = time.clock_gettime_ns(_CLOCK_REALTIME_COARSE)
+        editable = ("/code",) if request["settings"].get("checkout") else compiled.EDITABLE
+        self.times = times_of(editable, SCRATCH[0])
         self.limited = request["settings"]["limits"]
         self.seconds = request["seconds"] if self.limited else 1e9
         self.deadline = time.monotonic() + self.seconds
