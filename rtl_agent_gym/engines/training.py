@@ -30,7 +30,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 from transformers import DynamicCache
 
-from ..errors import NotFinite, SandboxError, UsageError
+from ..errors import NotFinite, SandboxError, UsageError, cannot_write
 from . import models
 from .config import LocalEngineConfig
 from .models import Base, ModelStore, Weights
@@ -51,6 +51,9 @@ SCORED = 4096
 """Tokens whose logits are in memory at once: those of a long text would need more memory than the model."""
 _LEAST_FREE = 1 << 20
 """A disk with fewer free bytes counts as full, if an error does not say why writing failed."""
+_OF_TORCH = ("inline_container", "iostream error")
+_UNWRITTEN = (*_OF_TORCH, "(os error ")
+"""What the messages of torch and tokenizers contain if a file cannot be written."""
 
 
 class Training:
@@ -230,7 +233,7 @@ def _flush(*paths: Path) -> None:
 def _new_folder(folder: Path) -> Iterator[Path]:
     """Yield a scratch folder to write to; it replaces `folder` when the block ends without an error.
 
-    Raises `SandboxError` if the disk is full. After an error the scratch folder is deleted.
+    Raises `SandboxError` if the disk is full or fails. After an error the scratch folder is deleted.
     """
     scratch, old = folder.with_name(f".{folder.name}.{os.getpid()}"), folder.with_name(f".{folder.name}.old")
     shutil.rmtree(scratch, ignore_errors=True)
@@ -244,20 +247,24 @@ def _new_folder(folder: Path) -> Iterator[Path]:
         _flush(folder.parent)
         shutil.rmtree(old, ignore_errors=True)
     except Exception as error:  # tokenizers and torch have no exception class for a full disk
-        if not is_disk_full(error, folder):
-            raise
-        raise SandboxError(f"checkpoint {folder} cannot be written: the disk is full; make room, and resume") from error
+        full = is_disk_full(error, folder)
+        if full or any(sign in str(error) for sign in _UNWRITTEN):
+            why = "the disk is full" if full else "the disk failed, or a quota is reached"
+            raise SandboxError(f"checkpoint {folder} cannot be written: {why}; make room, and resume") from error
+        if isinstance(error, OSError) and error.filename is None:
+            raise cannot_write("checkpoint", folder, error) from error
+        raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
 
 
 def is_disk_full(error: Exception, folder: Path) -> bool:
     """Whether `folder` could not be written because the disk is full."""
-    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left on device" in str(error):
+    reasons = ("No space left on device", "Disk quota exceeded")
+    if getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or any(why in str(error) for why in reasons):
         return True
     place = next(parent for parent in folder.absolute().parents if parent.exists())
-    of_torch = any(sign in str(error) for sign in ("inline_container", "iostream error"))
-    return of_torch and shutil.disk_usage(place).free < _LEAST_FREE
+    return any(sign in str(error) for sign in _OF_TORCH) and shutil.disk_usage(place).free < _LEAST_FREE
 
 
 def is_checkpoint(path: str) -> bool:

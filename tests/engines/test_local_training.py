@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import random
@@ -10,6 +11,7 @@ from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import tinker
@@ -22,7 +24,7 @@ from rtl_agent_gym.engines.connect import local_engine
 from rtl_agent_gym.engines.local import LocalSamplingClient, LocalServiceClient
 from rtl_agent_gym.engines.requests import context_length
 from rtl_agent_gym.engines.training import MASTERS, METADATA, score
-from rtl_agent_gym.errors import UsageError
+from rtl_agent_gym.errors import SandboxError, UsageError
 
 from .conftest import KINDS, datum, make_model, model_of, prompt_of, save_beside_tokenizer, step
 
@@ -480,6 +482,30 @@ async def test_a_checkpoint_with_one_wrong_bit_is_one_clear_error(tmp_path: Path
         file.write_bytes(whole)
     await engine.trainer(str(model_path), 0, 0, str(states[0]), optimizer=True)
     await engine.close("success")
+
+
+@pytest.mark.parametrize(
+    ("error", "raised", "says"),
+    [
+        (
+            RuntimeError("[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"),
+            SandboxError,
+            "a quota is",
+        ),
+        (Exception("Disk quota exceeded (os error 122)"), SandboxError, "the disk is full; make room, and resume"),
+        (Exception("Input/output error (os error 5)"), SandboxError, "the disk failed"),
+        (OSError(errno.EIO, "Input/output error"), SandboxError, "Input/output error"),
+        (OSError(errno.EROFS, "Read-only file system"), UsageError, "Read-only file system; choose another place"),
+    ],
+)
+async def test_a_checkpoint_that_cannot_be_written_is_one_clear_error(
+    service: LocalServiceClient, model_path: Path, error: Exception, raised: type[Exception], says: str
+) -> None:
+    """At a quota, the disk has room, and torch does not say why it cannot write."""
+    trainer = await service.create_lora_training_client(str(model_path), rank=4)
+    with patch.object(torch, "save", side_effect=error), pytest.raises(raised, match=f"weights/a cannot .*: .*{says}"):
+        await trainer.save_state("a")
+    assert not list(service.config.checkpoint_dir.rglob(".a*"))
 
 
 async def test_a_trainer_knows_the_context_of_its_model(tmp_path: Path, model_path: Path) -> None:
