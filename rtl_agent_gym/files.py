@@ -28,6 +28,17 @@ def cache_folder(name: str = "") -> Path:
         raise UsageError("there is no home folder for the cache; set XDG_CACHE_HOME") from error
 
 
+@contextlib.contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Add the file's name to an `OSError` of the block that has none, such as that of a full disk."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise
+
+
 def replace_file(path: Path, content: str | bytes, *, durable: bool = False, mode: int = 0o666) -> None:
     """Replace a file atomically: readers see either the complete old content or the complete new content.
 
@@ -42,12 +53,13 @@ def replace_file(path: Path, content: str | bytes, *, durable: bool = False, mod
     """
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}.new")
     try:
-        with open(scratch, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
-            file.write(content.encode() if isinstance(content, str) else content)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        os.replace(scratch, path)
+        with naming(path):
+            with open(scratch, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+                file.write(content.encode() if isinstance(content, str) else content)
+                if durable:
+                    file.flush()
+                    os.fsync(file.fileno())
+            os.replace(scratch, path)
     except BaseException:
         scratch.unlink(missing_ok=True)
         raise

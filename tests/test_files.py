@@ -9,6 +9,7 @@ import stat
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -34,6 +35,13 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
 
 def _refuse(*_: object) -> None:
     raise OSError("the disk is full")
+
+
+def test_an_error_of_a_full_disk_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The system does not: only an error of opening a file has its name."""
+    monkeypatch.setattr(os, "fsync", Mock(side_effect=OSError(errno.ENOSPC, "No space left on device")))
+    with pytest.raises(OSError, match=r"No space left on device: '.*/a\.json'"):
+        replace_file(tmp_path / "a.json", "text", durable=True)
 
 
 def test_the_cache_is_where_the_user_wants_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UsageError, cannot_write
-from ..files import replace_file
+from ..files import naming, replace_file
 from ..logs import LOGS, logging_to
 from ..policies.judge import judge_name
 from ..problems.paths import expand_home
@@ -410,7 +410,7 @@ def _lines(rows: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _append(path: Path, text: str) -> None:
-    with path.open("a", encoding="utf-8") as stream:
+    with naming(path), path.open("a", encoding="utf-8") as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

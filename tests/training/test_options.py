@@ -604,6 +604,13 @@ def test_a_run_whose_folder_is_moved_has_no_further_steps(tmp_path: Path) -> Non
     assert not folder.metrics()
 
 
+def test_a_full_disk_is_reported_with_the_file(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path)
+    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*/metrics\.jsonl'"):
+        folder.add_checkpoint({"batch": 1, "state_path": "x"}, [{"step": 0}])
+
+
 def test_a_run_whose_folder_is_removed_ends_with_one_clear_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
