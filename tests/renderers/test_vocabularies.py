@@ -68,14 +68,13 @@ def test_qwen3s_tokenizer_is_rebuilt_as_published_and_kept(empty_cache: Path, bu
 
 
 @pytest.mark.slow  # makes a tokenizer of 248,000 tokens twice
-@pytest.mark.sampled(1)
-@pytest.mark.parametrize("damage", ["cut", "empty", "bytes"])
-def test_a_damaged_copy_of_qwen3_5s_tokenizer_is_made_again(damage: str, empty_cache: Path, builds: list[int]) -> None:
+def test_a_copy_of_qwen3_5s_tokenizer_with_one_wrong_bit_is_made_again(empty_cache: Path, builds: list[int]) -> None:
+    """It would be another tokenizer, and a run would train on other tokens."""
     load = vocabularies.qwen3_5_tokenizer.__wrapped__
     load()
     [path] = empty_cache.iterdir()
     data = path.read_bytes()
-    path.write_bytes({"cut": data[: len(data) // 2], "empty": b"", "bytes": b"\xff\0"}[damage])
+    path.write_bytes(data.replace(b"248068", b"248069", 1))
     assert load().token_to_id("<think>") == 248_068
     assert path.read_bytes() == data
     assert len(builds) == 2
