@@ -53,6 +53,17 @@ class Node:
         out, error = process.communicate(timeout=400)
         return subprocess.CompletedProcess(arguments, process.returncode, out, error)
 
+    def machine_owners(self) -> list[str]:
+        """The owners of running sandboxes that are one of its machines, or gone (of containers)."""
+        if resolved_kind() == "namespaces":
+            found = [path.name for path in Path("/proc").glob("[0-9]*") if is_machine(path.name, self.port)]
+            return [pid for pid in found if owned(int(pid))]
+        owners = subprocess.run(
+            ["docker", "ps", "--filter", f"label={OWNER_LABEL}", "--format", f'{{{{.Label "{OWNER_LABEL}"}}}}'],
+            capture_output=True, text=True, check=True,
+        ).stdout.split()  # fmt: skip
+        return [owner for owner in owners if is_machine(owner, self.port)]
+
     def status(self) -> dict[str, Any]:
         done = self.run("cluster", "status", self.address, "--json")
         assert done.returncode == 0, done.stderr
@@ -141,23 +152,17 @@ def test_training_on_the_node(node: Node, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["steps"] == 1
     [row] = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert row["rollouts/faults"] == 0
-    assert not machine_owners(), "a container of the run is left"
+    assert not node.machine_owners(), "a container of the run is left"
 
 
-def machine_owners() -> list[str]:
-    """The owners of running sandboxes that are a machine of a cluster, or gone (of containers)."""
-    if resolved_kind() == "namespaces":
-        found = [path.name for path in Path("/proc").glob("[0-9]*") if is_machine(path.name)]
-        return [pid for pid in found if owned(int(pid))]
-    owners = subprocess.run(
-        ["docker", "ps", "--filter", f"label={OWNER_LABEL}", "--format", f'{{{{.Label "{OWNER_LABEL}"}}}}'],
-        capture_output=True, text=True, check=True,
-    ).stdout.split()  # fmt: skip
-    return [owner for owner in owners if is_machine(owner)]
-
-
-def is_machine(owner: str) -> bool:
+def is_machine(owner: str, port: int) -> bool:
+    """Whether an owner of sandboxes is a machine of the cluster at this port, or gone."""
+    process = Path("/proc", owner.rpartition(":")[2])
     try:
-        return Path("/proc", owner.rpartition(":")[2], "cmdline").read_bytes().startswith(b"ray::Machine")
+        if not (process / "cmdline").read_bytes().startswith(b"ray::Machine"):
+            return False
+        parent = (process / "stat").read_text().rpartition(")")[2].split()[1]
+        command = Path("/proc", parent, "cmdline").read_bytes()
     except OSError:
         return True
+    return b"raylet" not in command or f":{port}".encode() in command  # other tests may have a cluster meanwhile

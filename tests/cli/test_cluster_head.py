@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.arbiter import ARBITER
-from tests.cli.test_cluster_command import Node, machine_owners
+from tests.cli.test_cluster_command import Node
 from tests.waiting import until
 
 pytest.importorskip("ray")
@@ -57,7 +57,7 @@ def test_a_lost_head_ends_the_run_and_another_one_finishes_it(tmp_path: Path) ->
         printed, error = playing.communicate(timeout=PATIENCE)
         took = time.monotonic() - lost
         assert playing.returncode != 0, printed
-        assert until(lambda: not machine_owners(), PATIENCE - took), "a container of the run is left"
+        assert until(lambda: not node.machine_owners(), PATIENCE - took), "a container of the run is left"
     finally:
         node.run("cluster", "down")
     kept = [row["score"] for row in results(out) if row["score"]]  # without one: an episode that a fault ended
