@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import sys
 import termios
 import tty
@@ -37,7 +38,8 @@ _PIECE = 1 << 16
 def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption = None) -> None:
     """Open an interactive shell in a problem's sandbox, and score the files when you leave it.
 
-    The sandbox, user, limits and files are those that an agent gets.
+    The sandbox, user, limits and files are those that an agent gets. If the terminal is closed, as when a connection
+    breaks, nothing is scored: your files are saved in a new folder rtl-agent-gym-shell-… in $TMPDIR or /tmp.
     """
     require_terminal("shell", '; to run commands from a program, use `run --policy "scripted FILE"`')
     chosen, console = require_scorable(one_problem(problems, problem), texts=False), Console()
@@ -51,16 +53,25 @@ def shell_command(problems: ProblemsOption = "bundled", problem: ProblemOption =
             await episode.start()
             print_line(console, chosen.prompt)
             console.rule(f"{chosen.id}: leave with exit or Ctrl-D")
-            await attach_terminal(episode.sandbox, "bash")
+            closed: list[bool] = []
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, closed.append, True)
+            try:
+                await attach_terminal(episode.sandbox, "bash")
+            except OSError:  # what was printed found no terminal
+                closed.append(True)
             files: Mapping[str, bytes] = {}
             with contextlib.suppress(SandboxBroken):  # then no files can be saved
                 files = await episode.sandbox.read_files(graded_folders(chosen), first=chosen.targets, skip=UNREAD)
             try:
+                if closed:
+                    raise UsageError("the terminal was closed")
                 with console.status("scoring"):
                     return await episode.finish("completed")
-            except BaseException:  # a machine fault, or Ctrl-C: the user's work must not be lost
+            except BaseException:  # a machine fault, Ctrl-C or a closed terminal: the user's work must not be lost
                 folder = _keep(files, chosen)
-                print_line(console, f"your files are in {folder}; grade them: `rtl-agent-gym score --files`", "yellow")
+                said = f"your files are in {folder}; grade them: `rtl-agent-gym score --files`"
+                with contextlib.suppress(OSError):
+                    print_line(console, said, "yellow")
                 raise
 
     score = asyncio.run(open_shell())
@@ -97,7 +108,8 @@ async def attach_terminal(sandbox: Sandbox, *command: str) -> None:
             sys.stdout.buffer.flush()
         await process.wait()
     finally:
-        termios.tcsetattr(0, termios.TCSADRAIN, before)
+        with contextlib.suppress(termios.error):  # the terminal was closed
+            termios.tcsetattr(0, termios.TCSADRAIN, before)
         typing.cancel()
         await asyncio.gather(typing, return_exceptions=True)
 

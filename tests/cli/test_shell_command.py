@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import pexpect
 import pytest
 
 from rtl_agent_gym.cli import shell
@@ -16,6 +18,7 @@ from rtl_agent_gym.scoring import Scorer
 from tests.arbiter import ARBITER
 from tests.cli.in_process import ROOT
 from tests.cli.terminal import COMMAND, terminal
+from tests.waiting import until
 
 pytestmark = pytest.mark.docker
 
@@ -38,6 +41,22 @@ def test_a_person_at_the_terminal(kind: str, root_folder: Path) -> None:
         child.sendline("echo 'module fixed_priority_arbiter; endmodule' > rtl/fixed_priority_arbiter.sv")
         child.sendline("exit")
         child.expect_exact("failed")
+
+
+def test_the_files_outlive_the_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    child: Any = pexpect.spawn(COMMAND[0], [*COMMAND[1:], "shell", "--problem", ARBITER], cwd=str(ROOT), timeout=60)
+    try:
+        child.expect_exact("agent@rtl:/code$")
+        child.sendline("echo 'module mine; endmodule' > rtl/fixed_priority_arbiter.sv; echo written")
+        child.expect_exact("\rwritten\r\n")
+        os.close(child.child_fd)  # as a terminal's window or a broken connection does
+        assert until(lambda: not child.isalive())
+    finally:
+        child.ptyproc.terminate(force=True)
+    assert child.exitstatus == 2
+    [saved] = tmp_path.glob("rtl-agent-gym-shell-*/rtl/fixed_priority_arbiter.sv")
+    assert saved.read_text() == "module mine; endmodule\n"
 
 
 def test_without_a_terminal_it_says_what_to_do() -> None:
