@@ -67,7 +67,7 @@ THEFTS = [attack for attack in ATTACKS if attack.walls]
 @pytest.mark.sampled(12)
 @pytest.mark.parametrize("attack", _rows(THEFTS, quick=lambda number: number == 0))
 async def test_a_theft_works_until_its_wall_stands(attack: Attack, shared_provider: SandboxProvider) -> None:
-    """By default, some of the first of each class. That an attack works at all depends on the attack alone, which seldom changes."""
+    """By default, some of each class: whether an attack works depends on it alone, which seldom changes."""
     async with Scorer(shared_provider, defences=attack.undefended) as scorer:
         stolen = await grade(attack, scorer)
     assert stolen.passed, stolen.reason
